@@ -1,0 +1,190 @@
+r"""Aggregation: how per-token losses become one number. Each choice is a weight per token, and the loss is
+``(W * per_token_loss).sum()``.
+
+All take ``mask``, ``[N, T]`` bool after filtering, and return ``W``, ``[N, T]`` in float64, zero where the mask is False.
+``present``, ``[N]`` bool, says which rows are in the batch at all (a dropped row is not); a row that is present but fully
+masked counts in N only where ``count_masked_rows`` is True. A batch without any token gets finite zeros.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .axes import formula
+from .groups import total
+
+
+def _rows(mask: Tensor, present: Tensor, count_masked_rows: bool) -> Tensor:
+    """Number of completions N, as a float64 scalar, at least 1."""
+    counted = present if count_masked_rows else present & mask.any(dim=1)
+    return counted.sum().to(torch.float64).clamp(min=1)
+
+
+def _tokens(mask: Tensor) -> Tensor:
+    """``[N]`` float64 token counts."""
+    return mask.sum(dim=1).to(torch.float64)
+
+
+def _column(x: Tensor, mask: Tensor) -> Tensor:
+    """One number per completion, ``[N]``, laid on its tokens, ``[N, T]``."""
+    return mask * x[:, None]
+
+
+@formula(r"\frac{1}{N}\,\frac{1}{|o_i|}", "1/N · 1/|o_i|")
+def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+    r"""Every sequence weighs the same; inside it, every token does.
+
+    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{|o_i|}
+
+    A token of a long completion is pushed less than one of a short completion: the length bias (exact).
+
+        mask  1 1 0 0   ->   W  1/4 1/4  0   0
+              1 1 1 1           1/8 1/8 1/8 1/8
+
+    Args:
+        mask: ``[N, T]`` bool, True on trained tokens.
+        present: ``[N]`` bool, rows that are in the batch.
+        count_masked_rows: a fully masked row counts in N (TRL, verl's trainer, slime) or not (OpenRLHF, NeMo-RL).
+
+    Source: DeepSeekMath (arXiv 2402.03300), Eq. 3; TRL ``loss_type="grpo"``; verl ``seq-mean-token-mean``.
+    """
+    return _column(1 / _tokens(mask).clamp(min=1), mask) / _rows(mask, present, count_masked_rows)
+
+
+@formula(r"\frac{1}{\sum_j |o_j|}", "1/Σ_j|o_j| (step)")
+def step_token_mean(mask: Tensor) -> Tensor:
+    r"""Every token of the optimiser step weighs the same.
+
+    .. math:: W_{it} = \frac{m_{it}}{\sum_j |o_j|}
+
+        mask  1 1 0 0   ->   W  1/6 1/6  0   0
+              1 1 1 1           1/6 1/6 1/6 1/6
+
+    Source: what frameworks run under the name DAPO: TRL ``loss_type="dapo"``, verl ``token-mean`` (>= 0.7).
+    """
+    return mask / _tokens(mask).sum().clamp(min=1)
+
+
+@formula(r"\frac{1}{P}\,\frac{1}{\sum_{j\in q(i)} |o_j|}", "1/P · 1/Σ_{j in group}|o_j|")
+def prompt_token_mean(mask: Tensor, group: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+    r"""Every prompt weighs the same; inside its group, every token does.
+
+    .. math:: W_{it} = \frac{1}{P}\,\frac{m_{it}}{\sum_{j \in q(i)} |o_j|}
+
+    P counts the prompts with a row in the batch; a prompt whose rows are all masked counts as ``count_masked_rows`` says.
+
+        group 0  mask  1 1 0 0   ->   W  1/4 1/4  0   0
+        group 1        1 1 1 1           1/8 1/8 1/8 1/8
+
+    Source: DAPO (arXiv 2503.14476), Eq. 8, whose expectation over prompts stands outside the fraction; SkyRL
+    ``loss_reduction="prompt_mean"``; the "prompt average" of ScaleRL (arXiv 2510.13786).
+    """
+    tokens = total(_tokens(mask), group)
+    counted = present if count_masked_rows else present & (tokens > 0)
+    share = counted / total(counted.to(torch.float64), group).clamp(min=1)
+    return _column(1 / tokens.clamp(min=1), mask) / share.sum().clamp(min=1)
+
+
+@formula(r"\frac{1}{M}\,\frac{1}{\sum_{j\in b(i)} |o_j|}", "1/M · 1/Σ_{j in micro-batch}|o_j|")
+def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
+    r"""Every micro-batch weighs the same; inside it, every token does. It depends on who shares a micro-batch.
+
+    .. math:: W_{it} = \frac{1}{M}\,\frac{m_{it}}{\sum_{j \in b(i)} |o_j|}
+
+    One micro-batch: the step's token mean. One completion per micro-batch: the sequence mean.
+
+    Args:
+        mask: ``[N, T]`` bool, True on trained tokens.
+        micro_batch: ``[N]`` integer, the micro-batch of each completion; M of them.
+
+    Source: TRL ``loss_type="bnpo"`` (PR 3256), verl ``token-mean`` up to 0.6.1, OpenRLHF up to 0.10.2.
+    """
+    _, first = torch.unique(micro_batch, return_inverse=True)
+    return _column(1 / total(_tokens(mask), micro_batch).clamp(min=1), mask) / (first.max() + 1)
+
+
+@formula(r"\frac{<steps>}{<tokens>}", "<steps>/<tokens>")
+def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> Tensor:
+    r"""Every token of the generation batch weighs the same, whichever optimiser step it falls in.
+
+    .. math:: W_{it} = m_{it}\,\frac{\mathrm{steps}}{\mathrm{tokens}}
+
+    The denominator is the *average* token count of the steps, not this step's own, so one step's weights need not add to 1.
+
+    Args:
+        mask: ``[N, T]`` bool, True on trained tokens of this optimiser step.
+        tokens: number of trained tokens in the whole generation batch.
+        steps: number of optimiser steps that share it.
+
+    Source: TRL >= 1.10 ``loss_type="dapo"``, ``num_items_in_batch`` (issue 5619, PR 6024).
+    """
+    if tokens <= 0 or steps <= 0:
+        raise ValueError(f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask of the batch.")
+    return mask * (float(steps) / float(tokens))
+
+
+@formula(r"\frac{1}{N}\,\frac{1}{C}", "1/N · 1/C")
+def constant(
+    mask: Tensor, present: Tensor, max_new_tokens: int | None, *, length: float | None = None, count_masked_rows: bool = True
+) -> Tensor:
+    r"""Every token weighs the same, in every step: divided by a constant length C, not by a counted one.
+
+    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}
+
+    C is ``length``, or the sampler's ``max_new_tokens``; never the padded width, which changes from batch to batch.
+
+        C = 8, mask  1 1 0 0   ->   W  1/16 1/16   0    0
+                     1 1 1 1           1/16 1/16 1/16 1/16
+
+    Raises:
+        ValueError: neither ``length`` nor ``max_new_tokens`` is given.
+
+    Source: Dr. GRPO (arXiv 2503.20783), Listing 1; TRL ``loss_type="dr_grpo"``; verl ``seq-mean-token-sum-norm``.
+    """
+    return mask / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)
+
+
+@formula(r"\frac{1}{C}", "1/C")
+def constant_sum(mask: Tensor, max_new_tokens: int | None, *, length: float | None = None) -> Tensor:
+    r"""The constant without 1/N: the loss grows with the number of completions.
+
+    .. math:: W_{it} = \frac{m_{it}}{C}
+
+    Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm``, ROLL, open-instruct ``loss_denominator=<number>``.
+    """
+    return mask / torch.tensor(_constant_length(length, max_new_tokens), dtype=torch.float64, device=mask.device)
+
+
+def _constant_length(length: float | None, max_new_tokens: int | None) -> float:
+    value = max_new_tokens if length is None else length
+    if value is None:
+        raise ValueError(
+            "the constant normaliser has no length: expected rollouts.max_new_tokens or constant(length=...). "
+            "Give the sampler's length limit; the padded width of a batch is not a constant."
+        )
+    if value <= 0:
+        raise ValueError(f"the constant normaliser has length {value}: expected a positive number.")
+    return float(value)
+
+
+@formula(r"\frac{1}{N}", "1/N")
+def sequence_sum(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+    r"""Every token weighs 1/N: the log-probability of a whole completion, averaged over completions.
+
+    .. math:: W_{it} = \frac{m_{it}}{N}
+
+    Source: REINFORCE and RLOO (arXiv 2402.14740); verl ``seq-mean-token-sum``; the objective (not the code) of Dr. GRPO.
+    """
+    return mask / _rows(mask, present, count_masked_rows)
+
+
+@formula(r"1", "1")
+def token_sum(mask: Tensor) -> Tensor:
+    r"""Every token weighs 1: a plain sum, the learning rate carries the scale.
+
+    .. math:: W_{it} = m_{it}
+
+    Source: verl ``token-sum`` (>= 0.9), tinker ``loss:sum``.
+    """
+    return mask.to(torch.float64)

@@ -1,0 +1,30 @@
+"""Who takes part. A filter narrows ``TakingPart``; what stays decides the mask, N, and the statistics of the baseline."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from . import groups
+from .axes import formula
+
+
+class TakingPart(NamedTuple):
+    """``mask`` ``[N, T]`` tokens that learn; ``present`` ``[N]`` rows in the batch; ``counted`` ``[N]`` rows in the baseline."""
+
+    mask: Tensor
+    present: Tensor
+    counted: Tensor
+
+
+@formula(r"\text{groups with } r_i\ne r_j", "groups whose rewards differ")
+def drop_dead_groups(mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor) -> TakingPart:
+    """Prompts whose completions all got the same reward leave the batch: they count neither in N, nor in P, nor in the tokens.
+
+    Drawing new prompts in their place is the sampling loop's work, not the objective's.
+
+    Source: the constraint 0 < #correct < G of DAPO (arXiv 2503.14476), Eq. 8 and 11.
+    """
+    live = ~groups.is_dead(reward, group, counted)
+    return TakingPart(mask & live[:, None], present & live, counted)

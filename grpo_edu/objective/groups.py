@@ -1,0 +1,50 @@
+"""Sums over prompt groups, free of branches on the data so that many runs can be batched with ``torch.vmap``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def index_of(group: Tensor) -> tuple[Tensor, int]:
+    """Group numbers as 0 … P-1, ``[N]``, and P. ``[7, 7, 3]`` -> ``([1, 1, 0], 2)``."""
+    values, index = torch.unique(group, return_inverse=True)
+    return index, len(values)
+
+
+def total(x: Tensor, group: Tensor) -> Tensor:
+    """``[N]`` sum of ``x`` over the group of each row. ``x = [1, 2, 5], group = [0, 0, 1]`` -> ``[3, 3, 5]``."""
+    index, count = index_of(group)
+    return torch.zeros(count, dtype=x.dtype, device=x.device).index_add(0, index, x)[index]
+
+
+def mean(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
+    """``[N]`` mean of ``x`` over the kept rows of each row's group; 0 where a group keeps none."""
+    kept = keep.to(x.dtype)
+    return total(x * kept, group) / total(kept, group).clamp(min=1)
+
+
+def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
+    """``[N]`` standard deviation over the kept rows of each row's group; exactly 0 where they are all equal.
+
+    Rounding must not turn seven times 0.7 into a std of 6e-8, so equality is judged by max - min.
+    """
+    kept = keep.to(x.dtype)
+    squares = total(kept * (x - mean(x, group, keep)) ** 2, group)
+    value = (squares / (total(kept, group) - ddof).clamp(min=1)).clamp(min=0).sqrt()
+    return torch.where(is_dead(x, group, keep), torch.zeros_like(value), value)
+
+
+def is_dead(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
+    """``[N]`` bool, True where the kept rows of the group are all equal: max - min is rounding at most."""
+    index, count = index_of(group)
+    lowest = torch.full((count,), torch.inf, dtype=x.dtype, device=x.device)
+    low = lowest.scatter_reduce(0, index, x.masked_fill(~keep, torch.inf), "amin")[index]
+    high = (-lowest).scatter_reduce(0, index, x.masked_fill(~keep, -torch.inf), "amax")[index]
+    rounding = 8 * torch.finfo(x.dtype).eps
+    return ~((high - low) > rounding * torch.maximum(high.abs(), low.abs()))
+
+
+def size(group: Tensor, keep: Tensor) -> Tensor:
+    """``[N]`` number of kept rows in each row's group."""
+    return total(keep.to(torch.float64), group)

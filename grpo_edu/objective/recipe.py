@@ -1,0 +1,307 @@
+"""Recipe: one choice per axis. It makes the loss, differentiable by the log-probs, and writes its own formula."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..rollouts import Rollouts
+from . import axes
+from .advantages import no_baseline, unscaled
+from .aggregation import (
+    generation_token_mean,
+    micro_batch_token_mean,
+    prompt_token_mean,
+    sequence_mean,
+    step_token_mean,
+)
+from .axes import Choice
+from .filters import TakingPart
+from .surrogates import cispo, gspo, ppo_clip, reinforce
+
+TOKEN_MEANS = (step_token_mean, prompt_token_mean, micro_batch_token_mean, generation_token_mean)
+AXES = ("rewards", "filters", "baseline", "scale", "surrogate", "kl", "aggregation", "kl_aggregation")
+
+
+class RecipeWarning(UserWarning):
+    """A combination that runs, and that is known to be unintended; the message says why."""
+
+
+class MissingReferenceWarning(UserWarning):
+    """The recipe has a KL term and the rollouts have no ``ref_logp``: the term was left out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What is fixed once per optimiser step, before any gradient: computed on the whole step, then sliced.
+
+    Args:
+        mask: ``[N, T]`` bool, tokens that learn after filtering.
+        advantage: ``[N, T]``, 0 under the mask and on rows without a score.
+        weight: ``[N, T]`` aggregation weight of the surrogate.
+        kl_weight: ``[N, T]`` aggregation weight of the KL term.
+    """
+
+    mask: Tensor
+    advantage: Tensor
+    weight: Tensor
+    kl_weight: Tensor
+
+    def __getitem__(self, rows: Tensor | slice) -> Plan:
+        """The given rows, for one micro-batch."""
+        return Plan(self.mask[rows], self.advantage[rows], self.weight[rows], self.kl_weight[rows])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    r"""A loss of the GRPO family: one choice on each axis, nothing more.
+
+    .. math:: \mathcal{L} = -\sum_{i,t} W_{it}\, f_{it}(\rho, A) + \sum_{i,t} W^{KL}_{it}\, \beta\,\mathrm{kl}_{it}
+
+    Each choice is a pure function of this package (or your own) with its settings bound by ``functools.partial``::
+
+        Recipe(baseline=group_mean, scale=partial(group_std, ddof=1, eps=0.0),
+               surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2), aggregation=sequence_mean)
+
+    Args:
+        baseline, scale: the advantage (``objective.advantages``).
+        surrogate: ratio and clip (``objective.surrogates``).
+        aggregation: weight per token (``objective.aggregation``).
+        kl: KL term in the loss (``objective.kl``), None for none.
+        kl_aggregation: where the KL term is averaged differently; None: as the surrogate.
+        rewards: reward shaping, in order.
+        filters: who takes part, in order (``objective.filters``).
+        name, title, paper: what it is called and where it comes from.
+
+    Warns:
+        RecipeWarning: a combination known to be unintended. It still runs, since frameworks do run it.
+    """
+
+    baseline: Choice = no_baseline
+    scale: Choice = unscaled
+    surrogate: Choice = reinforce
+    aggregation: Choice = sequence_mean
+    kl: Choice | None = None
+    kl_aggregation: Choice | None = None
+    rewards: tuple[Choice, ...] = ()
+    filters: tuple[Choice, ...] = ()
+    name: str = field(default="custom", compare=False)
+    title: str = field(default="", compare=False)
+    paper: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            for choice in _as_tuple(getattr(self, axis)):
+                if not callable(choice):
+                    raise TypeError(
+                        f"{axis} is {choice!r}: expected a function of grpo_edu.objective, with its settings bound by "
+                        "functools.partial. For a recipe by name use grpo_edu.recipe('grpo')."
+                    )
+        for reason in self.concerns():
+            warnings.warn(f"{self.name}: {reason}", RecipeWarning, stacklevel=3)
+
+    # --- what it computes -------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def plan(self, rollouts: Rollouts, micro_batch: Tensor | None = None) -> Plan:
+        """Advantages and aggregation weights of one optimiser step.
+
+        Args:
+            rollouts: every completion of the step.
+            micro_batch: ``[N]`` integer, the micro-batch of each completion; None: one micro-batch. Only the micro-batch
+                scope looks at it.
+
+        Raises:
+            ValueError: a choice needs a field that is missing, or a group baseline meets a group of one.
+        """
+        inputs = self._step_inputs(rollouts, micro_batch)
+        for shaping in self.rewards:
+            inputs["reward"] = axes.run(shaping, inputs)
+        part = TakingPart(inputs["mask"], inputs["present"], inputs["counted"])
+        for narrow in self.filters:
+            part = axes.run(narrow, {**inputs, **part._asdict()})
+        inputs.update(part._asdict())
+        advantage = self._advantage(inputs, rollouts)
+        inputs["advantage"] = advantage
+        weight = axes.run(self.aggregation, inputs).to(advantage.dtype)
+        kl_weight = axes.run(self.kl_aggregation, inputs).to(advantage.dtype) if self.kl_aggregation else weight
+        return Plan(part.mask, advantage, weight, kl_weight)
+
+    def loss(self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None) -> Tensor:
+        """The scalar loss, differentiable by ``rollouts.logp``.
+
+        With micro-batches, make the plan once and add the losses of its slices; they sum to the loss of the whole step::
+
+            plan = recipe.plan(rollouts, micro_batch)
+            for rows in slices:
+                recipe.loss(rollouts[rows].with_logp(model(...)), plan[rows]).backward()
+
+        Args:
+            rollouts: the completions; float16 and bfloat16 log-probs are computed in float32.
+            plan: of exactly these rows; None: made here.
+            micro_batch: see ``plan``; only where no plan is given.
+
+        Warns:
+            MissingReferenceWarning: there is a KL term but no ``ref_logp``; it is left out.
+        """
+        plan = self.plan(rollouts, micro_batch) if plan is None else plan
+        if plan.mask.shape != rollouts.mask.shape:
+            raise ValueError(
+                f"plan is for {list(plan.mask.shape)} but rollouts are {list(rollouts.mask.shape)}: expected the plan of "
+                "these rows. Slice both alike: recipe.loss(rollouts[rows], plan[rows])."
+            )
+        inputs = self.token_inputs(rollouts, plan)
+        value = -(plan.weight.to(inputs["logp"].dtype) * axes.run(self.surrogate, inputs)).sum()
+        kl = self.active_kl(rollouts)
+        if kl is not None:
+            value = value + (plan.kl_weight.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
+        return value
+
+    def active_kl(self, rollouts: Rollouts) -> Choice | None:
+        """The KL term that these rollouts can have: None, with a warning, where ``ref_logp`` is missing."""
+        if self.kl is not None and rollouts.ref_logp is None:
+            warnings.warn(
+                f"{self.name} has the KL term {axes.describe(self.kl)} but rollouts.ref_logp is missing: the term is left out. "
+                "Give ref_logp, or say replace(recipe, kl=None).",
+                MissingReferenceWarning,
+                stacklevel=3,
+            )
+            return None
+        return self.kl
+
+    def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
+        """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
+        mask = plan.mask
+
+        def live(value: Tensor | None) -> Tensor | None:
+            if value is None:
+                return None
+            wide = value if value.dtype in (torch.float32, torch.float64) else value.float()
+            return torch.where(mask, wide, 0.0)
+
+        logp = live(rollouts.logp)
+        assert logp is not None
+        old = live(rollouts.old_logp)
+        return {
+            "logp": logp,
+            "old_logp": logp.detach() if old is None else old,
+            "ref_logp": live(rollouts.ref_logp),
+            "mask": mask,
+            "advantage": plan.advantage.to(logp.dtype),
+        }
+
+    def _step_inputs(self, rollouts: Rollouts, micro_batch: Tensor | None) -> dict[str, Any]:
+        """Everything that rewards, filters, advantages and aggregations may ask for, by name."""
+        if micro_batch is None:
+            micro_batch = torch.zeros_like(rollouts.group)
+        if micro_batch.shape != rollouts.group.shape:
+            raise ValueError(
+                f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], the micro-batch number of each row."
+            )
+        inputs: dict[str, Any] = {name: getattr(rollouts, name) for name in INPUTS}
+        reward = rollouts.reward.double()
+        counted = torch.ones_like(rollouts.group, dtype=torch.bool) if rollouts.scored is None else rollouts.scored
+        present = torch.ones_like(counted)
+        return {**inputs, "reward": reward, "counted": counted, "present": present, "micro_batch": micro_batch}
+
+    def _advantage(self, inputs: dict[str, Any], rollouts: Rollouts) -> Tensor:
+        """``[N, T]`` scaled advantages, 0 under the mask and on unscored rows."""
+        centred = axes.run(self.baseline, inputs)
+        advantage = axes.run(self.scale, {**inputs, "advantage": centred})
+        if advantage.ndim == 2 and getattr(axes.function_of(self.surrogate), "per_sequence", False):
+            raise ValueError(
+                f"{axes.describe(self.surrogate)} has one ratio per completion, but {axes.describe(self.baseline)} gives one "
+                "advantage per token: expected one per completion. Use a token-level surrogate."
+            )
+        if advantage.ndim == 1:
+            advantage = advantage[:, None].expand(rollouts.mask.shape)
+        return torch.where(inputs["mask"] & rollouts.scored[:, None], advantage, 0.0)  # type: ignore[index]
+
+    # --- what it says -----------------------------------------------------------------------------------------------------
+
+    def concerns(self) -> list[str]:
+        """Why this combination is known to be unintended; empty where it is not."""
+        said, bound = [], axes.settings(self.surrogate)
+        surrogate, aggregation = axes.function_of(self.surrogate), axes.function_of(self.aggregation)
+        if getattr(surrogate, "per_sequence", False) and aggregation in TOKEN_MEANS:
+            said.append(
+                f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} weights a completion by its "
+                "tokens, so a long completion counts more than the paper's 1/N. Use sequence_mean."
+            )
+        if surrogate is gspo and min(bound["eps_low"], bound["eps_high"]) >= 0.1:
+            said.append(
+                f"a sequence ratio stays very near 1, so eps {bound['eps_low']}/{bound['eps_high']} practically never clips. "
+                "The GSPO paper uses 3e-4 and 4e-4."
+            )
+        if surrogate is ppo_clip and bound["eps_low"] > 1:
+            said.append(
+                f"eps_low={bound['eps_low']} puts the lower bound below 0, where no ratio is: that side never clips. "
+                "eps is an offset from 1, not a bound."
+            )
+        if surrogate is cispo and bound["high"] < 1:
+            said.append(
+                f"high={bound['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
+                "An offset of 0.28 is written high=1.28."
+            )
+        return said
+
+    def describe(self) -> dict[str, str]:
+        """The choice on each axis, in words: ``{"scale": "group_std(ddof=1, eps=0)", …}``."""
+        return {axis: " + ".join(map(axes.describe, _as_tuple(getattr(self, axis)))) or "none" for axis in AXES}
+
+    def formula(self) -> dict[str, str]:
+        """The plain-text formula of each axis, for terminals."""
+        return {axis: " + ".join(map(axes.text, _as_tuple(getattr(self, axis)))) or "none" for axis in AXES}
+
+    def latex(self) -> str:
+        """The whole loss as LaTeX, three lines: loss, weight, advantage."""
+        kl = f" - {axes.latex(self.kl)}" if self.kl is not None and self.kl_aggregation is None else ""
+        lines = [rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{axes.latex(self.surrogate)}{kl}\Big]"]
+        if self.kl is not None and self.kl_aggregation is not None:
+            lines[0] += rf" + \sum_{{i,t}} {axes.latex(self.kl_aggregation)}\,{axes.latex(self.kl)}"
+        lines.append(rf"W_{{it}} &= {axes.latex(self.aggregation)}")
+        if "given" not in self.describe()["baseline"]:
+            scale = axes.latex(self.scale)
+            centred = axes.latex(self.baseline)
+            lines.append(r"A_i &= " + (centred if scale == "1" else rf"\frac{{{centred}}}{{{scale}}}"))
+        lines += [rf"i &\in {axes.latex(narrow)}" for narrow in self.filters]
+        return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+    def _repr_latex_(self) -> str:
+        return f"$$\n{self.latex()}\n$$"
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{axis}={value}" for axis, value in self.describe().items() if value != "none")
+        return f"Recipe({self.name}: {shown})"
+
+    def but(self, name: str | None = None, **changes: Any) -> Recipe:
+        """The same recipe with other choices: ``grpo.but(aggregation=step_token_mean)``."""
+        unknown = set(changes) - {*AXES, "title", "paper"}
+        if unknown:
+            raise TypeError(f"unknown axis {', '.join(sorted(unknown))}: expected one of {', '.join(AXES)}.")
+        return replace(self, name=name or f"{self.name}*", **changes)
+
+
+INPUTS = (
+    "logp",
+    "mask",
+    "group",
+    "old_logp",
+    "ref_logp",
+    "sampler_logp",
+    "truncated",
+    "reward_parts",
+    "token_reward",
+    "value",
+    "greedy_reward",
+    "advantage",
+    "max_new_tokens",
+)
+
+
+def _as_tuple(choice: Choice | tuple[Choice, ...] | None) -> tuple[Choice, ...]:
+    return choice if isinstance(choice, tuple) else () if choice is None else (choice,)

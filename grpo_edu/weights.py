@@ -1,0 +1,94 @@
+r"""Gradient weight per token, and the ledger that explains it factor by factor.
+
+The weight of a token is :math:`-\partial \mathcal{L} / \partial \log\pi_\theta(o_{it})`: how hard one optimiser step pushes its
+log-probability, up where positive and down where negative. Every argument about GRPO and its variants is about this number.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from .objective import axes
+from .objective.recipe import Plan, Recipe
+from .rollouts import Rollouts
+
+
+def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> Tensor:
+    r"""The exact push on every token, ``[N, T]``: :math:`-\partial \mathcal{L}/\partial \log\pi_\theta(o_{it})`, by autograd.
+
+    Args:
+        recipe: the loss.
+        rollouts: every completion of one optimiser step.
+        micro_batch: ``[N]`` micro-batch of each completion; only the micro-batch scope looks at it.
+
+    Returns:
+        ``[N, T]`` detached, in float32 or wider, 0 under the mask.
+    """
+    wide = rollouts.logp.dtype if rollouts.logp.dtype in (torch.float32, torch.float64) else torch.float32
+    leaf = rollouts.logp.detach().to(wide).requires_grad_()
+    loss = recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch)
+    return -torch.autograd.grad(loss, leaf)[0]
+
+
+def split(rows: int, parts: int) -> Tensor:
+    """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
+    if not 1 <= parts <= rows:
+        raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")
+    sizes = torch.tensor([len(x) for x in torch.tensor_split(torch.arange(rows), parts)])
+    return torch.repeat_interleave(torch.arange(parts), sizes)
+
+
+def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]:
+    r"""The hand-written factors of the weight, each ``[N, T]``; autograd is not used.
+
+    .. math:: w_{it} = A_{it}\, W_{it}\, \rho_{it}\, g_{it} + \mathrm{KL}_{it}
+
+    Keys: ``advantage``, ``aggregation`` (W), ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own W), ``weight``.
+    """
+    inputs = {**recipe.token_inputs(rollouts, plan), **axes.settings(recipe.surrogate)}
+    inputs["logp"] = inputs["logp"].detach()
+    ratio, gate = axes.run(axes.function_of(recipe.surrogate).factors, inputs)  # type: ignore[attr-defined]
+    kl_term = torch.zeros_like(ratio)
+    kl = recipe.active_kl(rollouts)
+    if kl is not None:
+        slope = axes.run(axes.function_of(kl).slope, {**inputs, **axes.settings(kl)})  # type: ignore[attr-defined]
+        kl_term = -plan.kl_weight.to(ratio.dtype) * slope
+    push = inputs["advantage"] * plan.weight.to(ratio.dtype) * ratio * gate
+    return {
+        "advantage": inputs["advantage"],
+        "aggregation": plan.weight.to(ratio.dtype),
+        "ratio": ratio,
+        "gate": gate,
+        "kl": kl_term,
+        "weight": push + kl_term,
+    }
+
+
+def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> pd.DataFrame:
+    """One row per trained token: why its weight is what it is.
+
+    Columns: ``completion``, ``position``, ``token`` (where texts are known), ``group``, ``reward``, ``advantage``,
+    ``aggregation``, ``ratio``, ``gate``, ``kl``, ``weight`` = advantage · aggregation · ratio · gate + kl, and the share of the
+    total push: ``share_token``, ``share_completion`` (of |weight| over the batch) and ``share_sign`` (of its own sign's total).
+    A token that a filter took out has aggregation 0 and weight 0; an unscored completion has reward NaN.
+    """
+    plan = recipe.plan(rollouts, micro_batch)
+    columns = {name: value.double() for name, value in factors(recipe, rollouts, plan).items()}
+    where = rollouts.mask.nonzero()
+    i, t = where[:, 0], where[:, 1]
+    reward = rollouts.reward.double().masked_fill(~rollouts.scored, torch.nan)  # type: ignore[operator]
+    table = pd.DataFrame({"completion": i.tolist(), "position": t.tolist()})
+    if rollouts.tokens is not None:
+        table["token"] = [rollouts.tokens[a][b] for a, b in where.tolist()]
+    table["group"] = rollouts.group[i].tolist()
+    table["reward"] = reward[i].tolist()
+    for name, value in columns.items():
+        table[name] = value[i, t].tolist()
+    size = table["weight"].abs()
+    table["share_token"] = size / (size.sum() or 1.0)
+    table["share_completion"] = table.groupby("completion")["share_token"].transform("sum")
+    sign_total = size.groupby(table["weight"] > 0).transform("sum")
+    table["share_sign"] = (size / sign_total.where(sign_total > 0, 1.0)).astype(float)
+    return table
