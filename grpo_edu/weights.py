@@ -92,3 +92,26 @@ def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None
     sign_total = size.groupby(table["weight"] > 0).transform("sum")
     table["share_sign"] = (size / sign_total.where(sign_total > 0, 1.0)).astype(float)
     return table
+
+
+def summary(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> pd.DataFrame:
+    """One row per completion: ``completion, group, reward, length, advantage, push_per_token, share``.
+
+    ``push_per_token`` is the mean signed weight of its tokens, ``share`` its signed part of the step's total |weight|.
+    A completion without a trained token has push 0.
+    """
+    parts = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))
+    weight = parts["weight"].double()
+    total = weight.abs().sum().clamp(min=torch.finfo(torch.float64).tiny)
+    length = rollouts.lengths
+    return pd.DataFrame(
+        {
+            "completion": range(len(rollouts)),
+            "group": rollouts.group.tolist(),
+            "reward": rollouts.reward.double().masked_fill(~rollouts.scored, torch.nan).tolist(),  # type: ignore[operator]
+            "length": length.tolist(),
+            "advantage": (parts["advantage"].sum(dim=1) / length.clamp(min=1)).tolist(),
+            "push_per_token": (weight.sum(dim=1) / length.clamp(min=1)).tolist(),
+            "share": (weight.sum(dim=1) / total).tolist(),
+        }
+    )

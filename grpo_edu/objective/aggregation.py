@@ -126,7 +126,7 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
 
 @formula(r"\frac{1}{N}\,\frac{1}{C}", "1/N · 1/C")
 def constant(
-    mask: Tensor, present: Tensor, max_new_tokens: int | None, *, length: float | None = None, count_masked_rows: bool = True
+    mask: Tensor, present: Tensor, max_new_tokens: int | None = None, *, length: float | None = None, count_masked_rows: bool = True
 ) -> Tensor:
     r"""Every token weighs the same, in every step: divided by a constant length C, not by a counted one.
 
@@ -146,7 +146,7 @@ def constant(
 
 
 @formula(r"\frac{1}{C}", "1/C")
-def constant_sum(mask: Tensor, max_new_tokens: int | None, *, length: float | None = None) -> Tensor:
+def constant_sum(mask: Tensor, max_new_tokens: int | None = None, *, length: float | None = None) -> Tensor:
     r"""The constant without 1/N: the loss grows with the number of completions.
 
     .. math:: W_{it} = \frac{m_{it}}{C}

@@ -38,14 +38,17 @@ def _parameters(function: Choice) -> dict[str, inspect.Parameter]:
 def settings(choice: Choice) -> dict[str, Any]:
     """Bound and default settings of a choice: ``partial(group_std, ddof=1, eps=0)`` -> ``{"ddof": 1, "eps": 0}``."""
     bound = choice.keywords if isinstance(choice, partial) else {}
-    parameters = _parameters(function_of(choice))
-    defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty and p.kind is p.KEYWORD_ONLY}
-    return {**defaults, **bound}
+    values = {n: bound.get(n, p.default) for n, p in _parameters(function_of(choice)).items() if n in bound or _is_setting(p)}
+    return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+
+
+def _is_setting(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is parameter.KEYWORD_ONLY
 
 
 def describe(choice: Choice) -> str:
     """``group_std(ddof=1, eps=0)``: the name of a choice with its settings, the same text for equal choices."""
-    inner = ", ".join(f"{name}={_short(value)}" for name, value in sorted(settings(choice).items()))
+    inner = ", ".join(f"{name}={_short(value)}" for name, value in settings(choice).items() if value is not None)
     return f"{function_of(choice).__name__}({inner})" if inner else function_of(choice).__name__
 
 

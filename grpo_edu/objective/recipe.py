@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class Plan:
         return Plan(self.mask[rows], self.advantage[rows], self.weight[rows], self.kl_weight[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     r"""A loss of the GRPO family: one choice on each axis, nothing more.
 
@@ -89,9 +89,9 @@ class Recipe:
     kl_aggregation: Choice | None = None
     rewards: tuple[Choice, ...] = ()
     filters: tuple[Choice, ...] = ()
-    name: str = field(default="custom", compare=False)
-    title: str = field(default="", compare=False)
-    paper: str = field(default="", compare=False)
+    name: str = "custom"
+    title: str = ""
+    paper: str = ""
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -273,6 +273,13 @@ class Recipe:
 
     def _repr_latex_(self) -> str:
         return f"$$\n{self.latex()}\n$$"
+
+    def __eq__(self, other: object) -> bool:
+        """Equal where every axis makes the same choice, whatever the name."""
+        return isinstance(other, Recipe) and self.describe() == other.describe()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.describe().items()))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{axis}={value}" for axis, value in self.describe().items() if value != "none")

@@ -1,0 +1,195 @@
+"""The command ``grpo-edu``. Exit codes: 0 done, 1 a check failed, 2 bad use."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="What GRPO-family losses really push, token by token.",
+)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """A wrong argument, file or name is one line on stderr and exit code 2; warnings are one line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, ImportError, OSError) as error:
+            typer.echo(f"error: {error.args[0] if isinstance(error, KeyError) else error}", err=True)
+            raise typer.Exit(2) from None
+        finally:
+            from .objective.recipe import MissingReferenceWarning, RecipeWarning
+
+            ours = [w for w in caught if issubclass(w.category, (MissingReferenceWarning, RecipeWarning))]
+            for message in dict.fromkeys(str(w.message) for w in ours):
+                typer.echo(f"note: {message}", err=True)
+
+
+@app.command()
+def lab(
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8888,
+    ip: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for a server that others reach.")] = "localhost",
+) -> None:
+    """Open JupyterLab on the first notebook.
+
+    Example: `grpo-edu lab --no-browser --port 9000`
+    """
+    notebooks = Path(__file__).resolve().parent.parent / "notebooks"
+    first = notebooks / "00_one_number_per_token.ipynb"
+    if not first.is_file():
+        typer.echo(f"error: no notebook at {first}: run this from a clone of the repository (pip install -e .).", err=True)
+        raise typer.Exit(2)
+    if importlib.util.find_spec("jupyterlab") is None:
+        typer.echo("error: JupyterLab is not installed. Fix: pip install -e '.[notebooks]'", err=True)
+        raise typer.Exit(2)
+    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ip={ip}", f"--ServerApp.root_dir={notebooks}"]
+    command.append(f"--LabApp.default_url=/lab/tree/{first.name}")
+    command += [] if browser else ["--no-browser"]
+    try:
+        raise typer.Exit(subprocess.call(command))
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+@app.command()
+def recipes(name: Annotated[str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")] = None) -> None:
+    """List the recipes, or show one: formula, settings, source.
+
+    Example: `grpo-edu recipes dr_grpo`
+    """
+    with plain_errors():
+        from .objective.catalog import RECIPES, recipe
+
+        if name is None:
+            width = max(map(len, RECIPES))
+            for entry in RECIPES.values():
+                typer.echo(f"{entry.name:<{width}}  {entry.title}")
+            return
+        one = recipe(name)
+        typer.echo(f"{one.name}: {one.title}\n{one.paper}\n\nloss = -Σ_it W_it · (surrogate - KL)")
+        names, formulas = one.describe(), one.formula()
+        for axis, text in formulas.items():
+            if text != "none":
+                typer.echo(f"  {axis:<15} {text:<45} {names[axis]}")
+        typer.echo(f"\nLaTeX:\n{one.latex()}")
+
+
+@app.command()
+def compare(left: str, right: str) -> None:
+    """Two formulas axis by axis; the axes that differ are marked with ≠.
+
+    Example: `grpo-edu compare grpo dr_grpo`
+    """
+    with plain_errors():
+        from .compare import compare as compared
+        from .objective.catalog import recipe
+
+        typer.echo(str(compared(recipe(left), recipe(right))))
+
+
+@app.command()
+def weights(
+    file: Annotated[Path | None, typer.Argument(help="Completions (JSONL); the shipped ones where none is given.")] = None,
+    recipe: Annotated[list[str] | None, typer.Option(help="A recipe; give it again for a second, side by side.")] = None,
+    group: Annotated[str | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")] = None,
+    micro_batches: Annotated[int, typer.Option(help="Cut the step into this many micro-batches.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
+) -> None:
+    """Push per token and share of the step for every completion of a file.
+
+    Example: `grpo-edu weights --recipe grpo --recipe dr_grpo --out report.html`
+    """
+    with plain_errors():
+        import pandas as pd
+
+        from .completions import read_completions
+        from .objective.catalog import recipe as by_name
+        from .weights import split, summary
+
+        chosen = [by_name(name) for name in recipe or ["grpo", "dr_grpo"]]
+        rollouts = read_completions(file)
+        micro_batch = split(len(rollouts), micro_batches)
+        tables = [summary(one, rollouts, micro_batch).assign(recipe=one.name) for one in chosen]
+        table = _side_by_side(tables)
+        if group is not None:
+            table = table[table.group.astype(str) == group]
+            if table.empty:
+                raise ValueError(f"group is {group}: expected one of 0 to {int(rollouts.group.max())}.")
+        with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
+            typer.echo(table.to_string(index=False, float_format="{:.6f}".format))
+        if out is not None:
+            _write_report(out, chosen, rollouts, table, micro_batch)
+
+
+def _side_by_side(tables: list) -> object:
+    """One row per completion; advantage, push and share of each recipe in columns of their own."""
+    table = tables[0][["completion", "group", "reward", "length"]].copy()
+    for one in tables:
+        name = one.recipe.iloc[0]
+        table[f"{name}: advantage"] = one.advantage
+        table[f"{name}: push/token"] = one.push_per_token
+        table[f"{name}: share %"] = 100 * one.share
+    return table
+
+
+def _write_report(out: Path, chosen: list, rollouts: object, table: object, micro_batch: object) -> None:
+    from .files import replacing
+    from .plots.report import report
+
+    with replacing(out) as target:
+        target.write_text(report(chosen, rollouts, table, micro_batch), encoding="utf-8")  # type: ignore[arg-type]
+    typer.echo(f"wrote {out}")
+
+
+@app.command()
+def figures(
+    names: Annotated[list[str] | None, typer.Argument(help="Figures; all where none is given.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the figures and stop.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where a committed figure is no longer true.")] = False,
+    format_: Annotated[list[str] | None, typer.Option("--format", help="svg, png or pdf; may be repeated.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to, or to check.")] = Path("figures"),
+) -> None:
+    """Draw the named figures with the data they show, or check the committed ones.
+
+    Example: `grpo-edu figures clip_objective --format pdf --out /tmp/figures`
+    """
+    with plain_errors():
+        from .figures import registry
+        from .figures.registry import FORMATS, named
+
+        chosen = named(names or [])
+        formats = format_ or ["svg", "png"]
+        if set(formats) - set(FORMATS):
+            raise ValueError(f"format is {', '.join(formats)}: expected {', '.join(FORMATS)}.")
+        if list_:
+            for figure in chosen:
+                typer.echo(f"{figure.name}  [{figure.level}]  {figure.title}")
+            return
+        problems = []
+        for figure in chosen:
+            if check:
+                problems += registry.check(figure, out)
+            else:
+                typer.echo("wrote " + ", ".join(map(str, registry.write(figure, out, formats))))
+        for problem in problems:
+            typer.echo(f"failed: {problem}", err=True)
+        if problems:
+            raise typer.Exit(1)
+        if check:
+            typer.echo(f"{len(chosen)} figures are as the code draws them.")

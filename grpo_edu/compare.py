@@ -1,0 +1,64 @@
+"""Which lines differ: two recipes side by side, axis by axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+
+from .objective.recipe import AXES, Recipe
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two recipes, one line per axis. Prints as text, shows as a table in a notebook.
+
+    Args:
+        left, right: the recipes.
+    """
+
+    left: Recipe
+    right: Recipe
+
+    def differing(self) -> list[str]:
+        """The axes on which the two make different choices."""
+        one, two = self.left.describe(), self.right.describe()
+        return [axis for axis in AXES if one[axis] != two[axis]]
+
+    def rows(self) -> list[tuple[str, str, str, bool]]:
+        """(axis, left, right, differs) for each axis that either of them uses, choices with their formulas."""
+        left, right, differ = _choices(self.left), _choices(self.right), self.differing()
+        return [(a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"]
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(axis) for axis, *_ in rows)
+        lines = [f"{self.left.name}  against  {self.right.name}: {len(self.differing())} of {len(rows)} axes differ"]
+        for axis, one, two, differs in rows:
+            if differs:
+                lines += [f"≠ {axis:<{width}}  {self.left.name}: {one}", f"  {'':<{width}}  {self.right.name}: {two}"]
+            else:
+                lines.append(f"= {axis:<{width}}  {one}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        mark = {True: "<b>≠ differs</b>", False: "= same"}
+        cells = "".join(
+            f"<tr><th>{axis}</th><td>{_bold(one, differs)}</td><td>{_bold(two, differs)}</td><td>{mark[differs]}</td></tr>"
+            for axis, one, two, differs in self.rows()
+        )
+        head = f"<tr><th></th><th>{escape(self.left.name)}</th><th>{escape(self.right.name)}</th><th></th></tr>"
+        return f"<table>{head}{cells}</table>"
+
+
+def compare(left: Recipe, right: Recipe) -> Comparison:
+    """``compare(recipe("grpo"), recipe("dr_grpo"))``: which axes differ, with both formulas."""
+    return Comparison(left, right)
+
+
+def _choices(recipe: Recipe) -> dict[str, str]:
+    names, formulas = recipe.describe(), recipe.formula()
+    return {a: names[a] if names[a] == formulas[a] else f"{formulas[a]}   [{names[a]}]" for a in AXES}
+
+
+def _bold(text: str, differs: bool) -> str:
+    return f"<b>{escape(text)}</b>" if differs else escape(text)

@@ -1,0 +1,138 @@
+"""The registry of named figures: write them with their data, and check that what is committed is still true."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..files import replacing
+from ..plots.style import styled
+
+FORMATS = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+@dataclass(frozen=True)
+class Figured:
+    """One named figure.
+
+    Args:
+        name: file name without ending.
+        title: the sentence it says.
+        alt: what a reader who cannot see it should know.
+        answers: the talk, paper or post that it answers.
+        level: level of evidence, "exact", "simulated, …" or "observed, …".
+        data: makes the table that is drawn; every exact fact on the picture is in it.
+        draw: draws the table.
+    """
+
+    name: str
+    title: str
+    alt: str
+    answers: str
+    level: str
+    data: Callable[[], pd.DataFrame]
+    draw: Callable[[pd.DataFrame], Figure]
+
+
+FIGURES: dict[str, Figured] = {}
+
+
+def register(figured: Figured) -> None:
+    """Add a figure; names are unique."""
+    if figured.name in FIGURES:
+        raise ValueError(f"a figure named {figured.name} is registered already: choose another name.")
+    FIGURES[figured.name] = figured
+
+
+def named(names: Sequence[str]) -> list[Figured]:
+    """The figures of these names, all where none is given.
+
+    Raises:
+        KeyError: an unknown name; the message lists the known ones.
+    """
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown:
+        raise KeyError(f"no figure named {', '.join(unknown)}. Known: {', '.join(FIGURES)}.")
+    return [FIGURES[name] for name in names] if names else list(FIGURES.values())
+
+
+def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``. Returns the files."""
+    table = figured.data()
+    written = [out / "data" / f"{figured.name}.csv"]
+    with replacing(written[0]) as target:
+        table.to_csv(target, index=False, lineterminator="\n")
+    with styled():
+        picture = figured.draw(table)
+        for ending in formats:
+            written.append(out / f"{figured.name}.{ending}")
+            with replacing(written[-1]) as target:
+                picture.savefig(target, format=ending, metadata=FORMATS[ending])
+    _note(out, figured, [path for path in written[1:]])
+    return written
+
+
+def check(figured: Figured, out: Path) -> list[str]:
+    """What is no longer true of the committed figure; empty where all is well.
+
+    The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the matplotlib that drew them,
+    since another minor release moves a tenth of the pixels.
+    """
+    path = out / "data" / f"{figured.name}.csv"
+    if not path.is_file():
+        return [f"{path} is missing: run `grpo-edu figures {figured.name}`."]
+    problems = _differences(pd.read_csv(path), figured.data(), path)
+    entry = _manifest(out).get(figured.name, {})
+    for file, digest in entry.get("files", {}).items():
+        if not (out / file).is_file():
+            problems.append(f"{out / file} is missing.")
+        elif _digest(out / file) != digest:
+            problems.append(f"{out / file} was changed after it was drawn.")
+    if entry.get("matplotlib") == matplotlib.__version__ and not problems:
+        with tempfile.TemporaryDirectory() as fresh:
+            write(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
+            changed = [f for f, d in entry["files"].items() if f.endswith(".svg") and _digest(Path(fresh) / f) != d]
+        problems += [f"{out / file} is drawn differently now: run `grpo-edu figures {figured.name}`." for file in changed]
+    return problems
+
+
+def _differences(old: pd.DataFrame, new: pd.DataFrame, path: Path) -> list[str]:
+    if list(old.columns) != list(new.columns) or len(old) != len(new):
+        return [f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x {len(new)}."]
+    for name in new.columns:
+        numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(new[name])
+        a, b = old[name].to_numpy(), new[name].to_numpy()
+        same = np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) if numeric else (a.astype(str) == b.astype(str)).all()
+        if not same:
+            return [f"{path}: column {name} differs from what the code gives now."]
+    return []
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _manifest(out: Path) -> dict[str, dict]:
+    path = out / "manifest.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _note(out: Path, figured: Figured, pictures: Sequence[Path]) -> None:
+    files = {path.name: _digest(path) for path in pictures}
+    entry = {"title": figured.title, "level": figured.level, "matplotlib": matplotlib.__version__, "files": files}
+    manifest = {**_manifest(out), figured.name: entry}
+    with replacing(out / "manifest.json") as target:
+        target.write_text(json.dumps(dict(sorted(manifest.items())), indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,124 @@
+"""Completions x tokens: the signed weight of every token, one or several recipes on one colour scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from torch import Tensor
+
+from ..objective.recipe import Recipe
+from ..rollouts import Rollouts
+from ..weights import factors
+from .style import MASKED, SIGNED, evidence, new_figure, picture, symmetric
+
+
+@picture
+def weight_map(
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    micro_batch: Tensor | None = None,
+    *,
+    title: str | None = None,
+    relative: bool = False,
+) -> Figure:
+    """Heat map of the signed weight; lengths and rewards at the left, push per token and share per completion at the right.
+
+    Args:
+        recipes: one panel each.
+        rollouts: the completions.
+        micro_batch: ``[N]``, only the micro-batch scope looks at it.
+        title: the sentence to take home; None: a neutral one.
+        relative: each panel divided by its own total push, in percent: a factor common to all tokens is only a learning rate.
+
+    A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
+    """
+    panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
+    norm = symmetric(x for p in panels for x in p["weight"][p["mask"]].tolist())
+    columns = min(len(panels), 3)
+    lines = math.ceil(len(panels) / columns)
+    height = 1.5 + lines * (0.7 + max(1.2, min(7.0, 0.22 * len(rollouts))))
+    figure = new_figure(2.0 + 4.3 * columns, height)
+    axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
+    for axis, recipe, data in zip(axes, recipes, panels, strict=False):
+        draw_weights(axis, data, norm, f"{recipe.name}   W = {recipe.formula()['aggregation']}")
+    for axis in axes[:: columns]:
+        label_rows(axis, rollouts)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    bar = figure.colorbar(ScalarMappable(norm, SIGNED), ax=list(axes), shrink=0.8, aspect=30, pad=0.01)
+    bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
+    figure.suptitle(title or "Gradient weight of every token: orange is pushed up, purple down", ha="left", x=0.01)
+    evidence(figure, "exact")
+    return figure
+
+
+def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool) -> dict[str, np.ndarray]:
+    """What one panel draws: ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` and ``share`` ``[N]``."""
+    plan = recipe.plan(rollouts, micro_batch)
+    parts = factors(recipe, rollouts, plan)
+    weight = parts["weight"]
+    total = weight.abs().sum().clamp(min=torch.finfo(weight.dtype).tiny)
+    push = weight.sum(dim=1) / rollouts.lengths.clamp(min=1)
+    clipped = (parts["gate"] == 0) & (parts["advantage"] != 0) & rollouts.mask
+    return {
+        "mask": rollouts.mask.numpy(force=True),
+        "weight": (100 * weight / total if relative else weight).numpy(force=True),
+        "clipped": clipped.numpy(force=True),
+        "push": push.numpy(force=True),
+        "share": (weight.sum(dim=1) / total).numpy(force=True),
+    }
+
+
+def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str) -> None:
+    """One panel on the given axes."""
+    shown = np.where(data["mask"], data["weight"], np.nan)
+    axis.set_facecolor(MASKED)
+    rows, width = shown.shape
+    axis.imshow(shown, cmap=SIGNED, norm=norm, aspect="auto", interpolation="nearest", origin="upper")
+    for i, t in zip(*np.nonzero(data["clipped"]), strict=True):
+        axis.add_patch(Rectangle((t - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#777777", linewidth=0))
+    if data["clipped"].any():
+        axis.legend(handles=[Patch(facecolor="none", hatch="////", edgecolor="#777777", label="clipped")], loc="lower right")
+    axis.set(title=title, xlabel="token position")
+    axis.tick_params(length=0)
+    if rows <= 32:
+        for i in range(rows):
+            text = f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %" if data['push'][i] else "0      0 %"
+            axis.text(width - 0.3, i, text, va="center", ha="left", fontsize=7, clip_on=False, family="monospace")
+        axis.text(width - 0.3, -0.75, "push   share", va="bottom", ha="left", fontsize=7, color="#555555", family="monospace")
+    else:
+        _share_bars(axis, data["share"])
+
+
+def _share_bars(axis: Axes, share: np.ndarray) -> None:
+    """Too many rows for numbers: signed bars of the share, right of the panel."""
+    bars: Any = axis.inset_axes((1.02, 0.0, 0.16, 1.0), sharey=axis)
+    bars.barh(np.arange(len(share)), 100 * share, color=np.where(share >= 0, "#b35806", "#542788"), height=0.9)
+    bars.axvline(0, color="#666666", linewidth=0.6)
+    bars.set_xlabel("share %", fontsize=7)
+    bars.tick_params(axis="y", left=False, labelleft=False)
+    bars.tick_params(axis="x", labelsize=6)
+
+
+def label_rows(axis: Axes, rollouts: Rollouts) -> None:
+    """Reward and length of each completion, prompts kept apart by a rule."""
+    scored = rollouts.scored.tolist()  # type: ignore[union-attr]
+    rows = zip(rollouts.reward.tolist(), rollouts.lengths.tolist(), scored, strict=True)
+    labels = [f"r={reward:.3g} |o|={length}" if known else f"not scored |o|={length}" for reward, length, known in rows]
+    step = 1 if len(labels) <= 32 else 8
+    axis.set_yticks(range(0, len(labels), step), labels[::step])
+    axis.set_ylabel("completion: reward, length")
+    group = rollouts.group.tolist()
+    for i in range(1, len(group)):
+        if group[i] != group[i - 1]:
+            for peer in axis.figure.axes:
+                peer.axhline(i - 0.5, color="#333333", linewidth=0.8)

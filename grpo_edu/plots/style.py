@@ -1,0 +1,59 @@
+"""One look for every picture: style sheet, colours, the symmetric scale of signed weights, the level of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import wraps
+from importlib import resources
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+import matplotlib.style
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+COLOURS = ("#5790fc", "#f89c20", "#e42536", "#964a8b", "#9c9ca1", "#7a21dd")  # petroff6: apart under every colour blindness
+MARKERS = ("o", "s", "^", "D", "v", "P")
+SIGNED = "PuOr_r"  # purple pushes down, orange pushes up
+MASKED = "#ececec"
+
+
+def _sheet() -> Path:
+    return Path(str(resources.files("grpo_edu"))) / "plots" / "grpo_edu.mplstyle"
+
+
+def styled() -> AbstractContextManager[Any]:
+    """The package's style sheet as a context; the reader's own settings stay as they are."""
+    return matplotlib.style.context(_sheet())
+
+
+def picture(function: Callable[P, R]) -> Callable[P, R]:
+    """Draw under the package's style sheet."""
+
+    @wraps(function)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        with styled():
+            return function(*args, **kwargs)
+
+    return drawn
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that no pyplot window knows of, in inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def symmetric(values: Iterable[float]) -> TwoSlopeNorm:
+    """One colour scale around zero for every panel of a picture."""
+    largest = max((abs(v) for v in values), default=0.0) or 1.0
+    return TwoSlopeNorm(0.0, -largest, largest)
+
+
+def evidence(figure: Figure, text: str) -> None:
+    """Write the level of evidence under the picture: "exact", "simulated, 16 seeds, 95 % interval", "observed, …"."""
+    figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="#666666")
