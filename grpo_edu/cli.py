@@ -9,9 +9,16 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from .objective.recipe import Recipe
+    from .rollouts import Rollouts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -68,7 +75,9 @@ def lab(
 
 
 @app.command()
-def recipes(name: Annotated[str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")] = None) -> None:
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")] = None,
+) -> None:
     """List the recipes, or show one: formula, settings, source.
 
     Example: `grpo-edu recipes dr_grpo`
@@ -107,7 +116,9 @@ def compare(left: str, right: str) -> None:
 def weights(
     file: Annotated[Path | None, typer.Argument(help="Completions (JSONL); the shipped ones where none is given.")] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="A recipe; give it again for a second, side by side.")] = None,
-    group: Annotated[str | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")
+    ] = None,
     micro_batches: Annotated[int, typer.Option(help="Cut the step into this many micro-batches.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
 ) -> None:
@@ -137,7 +148,7 @@ def weights(
             _write_report(out, chosen, rollouts, table, micro_batch)
 
 
-def _side_by_side(tables: list) -> object:
+def _side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """One row per completion; advantage, push and share of each recipe in columns of their own."""
     table = tables[0][["completion", "group", "reward", "length"]].copy()
     for one in tables:
@@ -148,12 +159,12 @@ def _side_by_side(tables: list) -> object:
     return table
 
 
-def _write_report(out: Path, chosen: list, rollouts: object, table: object, micro_batch: object) -> None:
+def _write_report(out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor) -> None:
     from .files import replacing
     from .plots.report import report
 
     with replacing(out) as target:
-        target.write_text(report(chosen, rollouts, table, micro_batch), encoding="utf-8")  # type: ignore[arg-type]
+        target.write_text(report(chosen, rollouts, table, micro_batch), encoding="utf-8")
     typer.echo(f"wrote {out}")
 
 
@@ -161,7 +172,9 @@ def _write_report(out: Path, chosen: list, rollouts: object, table: object, micr
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="Figures; all where none is given.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the figures and stop.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 where a committed figure is no longer true.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 where a committed figure is no longer true.")
+    ] = False,
     format_: Annotated[list[str] | None, typer.Option("--format", help="svg, png or pdf; may be repeated.")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to, or to check.")] = Path("figures"),
 ) -> None:

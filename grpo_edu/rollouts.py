@@ -78,7 +78,7 @@ class Rollouts:
         """Build without validation, for inner loops (``torch.vmap``) whose tensors were checked once outside."""
         self = object.__new__(cls)
         for field in fields(cls):
-            object.__setattr__(self, field.name, values.get(field.name, None))
+            object.__setattr__(self, field.name, values.get(field.name))
         if self.scored is None:
             object.__setattr__(self, "scored", torch.ones_like(self.group, dtype=torch.bool))
         return self

@@ -6,6 +6,7 @@ log-probability, up where positive and down where negative. Every argument about
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -89,8 +90,9 @@ def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None
     size = table["weight"].abs()
     table["share_token"] = size / (size.sum() or 1.0)
     table["share_completion"] = table.groupby("completion")["share_token"].transform("sum")
-    sign_total = size.groupby(table["weight"] > 0).transform("sum")
-    table["share_sign"] = (size / sign_total.where(sign_total > 0, 1.0)).astype(float)
+    up = (table["weight"] > 0).to_numpy()
+    sign_total = np.where(up, size[up].sum(), size[~up].sum())
+    table["share_sign"] = size / np.where(sign_total > 0, sign_total, 1.0)
     return table
 
 

@@ -50,7 +50,9 @@ def strips_draw(table: pd.DataFrame) -> Figure:
         panels[row, 0].set_ylabel("weight")
     for column, length in enumerate((4, 7)):
         panels[2, column].set_xlabel(f"token position ({length} tokens, A = 2)")
-    figure.suptitle("The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise", x=0.01, ha="left")
+    figure.suptitle(
+        "The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise", x=0.01, ha="left"
+    )
     evidence(figure, "exact")
     return figure
 
@@ -59,8 +61,8 @@ register(
     Figured(
         name="aggregation_strips",
         title="The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise",
-        alt="Three strips of bars for completions of 4 and 7 tokens with advantage 2. Sequence mean: 0.25 and 0.1429 per token; "
-        "constant 7: 0.1429 on both; token mean: 0.1818 on both.",
+        alt="Three strips of bars for completions of 4 and 7 tokens with advantage 2. Sequence mean: 0.25 and 0.1429 per "
+        "token; constant 7: 0.1429 on both; token mean: 0.1818 on both.",
         answers="rlhf-book, loss aggregation example (which prints 0.0909 for the token mean, having left the advantage out)",
         level="exact",
         data=strips_data,

@@ -31,7 +31,11 @@ def clip_data() -> pd.DataFrame:
             inputs = {"logp": logp, "old_logp": old, "mask": torch.ones_like(old, dtype=torch.bool)}
             value = axes.run(choice, {**inputs, "advantage": torch.full_like(old, sign)})
             slope = torch.autograd.grad(value.sum(), logp)[0]
-            rows.append(pd.DataFrame({"surrogate": name, "advantage": sign, "ratio": ratio, "objective": value[0].detach(), "gradient": slope[0]}))
+            rows.append(
+                pd.DataFrame(
+                    {"surrogate": name, "advantage": sign, "ratio": ratio, "objective": value[0].detach(), "gradient": slope[0]}
+                )
+            )
     return pd.concat(rows, ignore_index=True).round(12)
 
 
@@ -54,7 +58,9 @@ def clip_draw(table: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("objective of the token")
     panels[1, 0].set_ylabel("gradient by log π")
     panels[1, 0].legend(loc="lower left")
-    figure.suptitle("Two of six cells lose their gradient: a good token above the band, a bad token below it", x=0.01, ha="left")
+    figure.suptitle(
+        "Two of six cells lose their gradient: a good token above the band, a bad token below it", x=0.01, ha="left"
+    )
     evidence(figure, "exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn")
     return figure
 
@@ -63,8 +69,8 @@ register(
     Figured(
         name="clip_objective",
         title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
-        alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage and below "
-        "0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it.",
+        alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage and "
+        "below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it.",
         answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
         level="exact",
         data=clip_data,

@@ -58,8 +58,8 @@ register(
     Figured(
         name="advantage_by_correct_count",
         title="Dividing by the std makes the lone success loud, and the lone failure",
-        alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a lone "
-        "failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that. All-equal groups have 0.",
+        alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
+        "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that. All-equal groups have 0.",
         answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
         level="exact",
         data=advantage_data,

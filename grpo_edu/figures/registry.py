@@ -81,7 +81,7 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
             written.append(out / f"{figured.name}.{ending}")
             with replacing(written[-1]) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
-    _note(out, figured, [path for path in written[1:]])
+    _note(out, figured, written[1:])
     return written
 
 

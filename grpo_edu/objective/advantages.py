@@ -44,7 +44,7 @@ def no_baseline(reward: Tensor) -> Tensor:
 
 @formula(r"A_{it}\ \text{(given)}", "A (given)")
 def given(advantage: Tensor) -> Tensor:
-    r"""Advantages computed elsewhere: ``rollouts.advantage``, ``[N]`` or ``[N, T]``, as a value model and GAE would give them."""
+    """Advantages computed elsewhere: ``rollouts.advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
     return advantage
 
 

@@ -126,7 +126,12 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
 
 @formula(r"\frac{1}{N}\,\frac{1}{C}", "1/N · 1/C")
 def constant(
-    mask: Tensor, present: Tensor, max_new_tokens: int | None = None, *, length: float | None = None, count_masked_rows: bool = True
+    mask: Tensor,
+    present: Tensor,
+    max_new_tokens: int | None = None,
+    *,
+    length: float | None = None,
+    count_masked_rows: bool = True,
 ) -> Tensor:
     r"""Every token weighs the same, in every step: divided by a constant length C, not by a counted one.
 

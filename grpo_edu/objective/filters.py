@@ -11,7 +11,7 @@ from .axes import formula
 
 
 class TakingPart(NamedTuple):
-    """``mask`` ``[N, T]`` tokens that learn; ``present`` ``[N]`` rows in the batch; ``counted`` ``[N]`` rows in the baseline."""
+    """``mask`` ``[N, T]``: tokens that learn; ``present`` ``[N]``: rows in the batch; ``counted`` ``[N]``: in the baseline."""
 
     mask: Tensor
     present: Tensor

@@ -200,7 +200,7 @@ class Recipe:
             micro_batch = torch.zeros_like(rollouts.group)
         if micro_batch.shape != rollouts.group.shape:
             raise ValueError(
-                f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], the micro-batch number of each row."
+                f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
             )
         inputs: dict[str, Any] = {name: getattr(rollouts, name) for name in INPUTS}
         reward = rollouts.reward.double()

@@ -5,7 +5,7 @@ objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the d
 
 .. math:: \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\, g_{it}
 
-The gate is 1 where the token learns at full strength and 0 where the clip has taken its gradient. A test holds the two together.
+The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test holds the two together.
 Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a large number, not inf.
 """
 

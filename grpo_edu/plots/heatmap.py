@@ -11,14 +11,13 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import factors
-from .style import MASKED, SIGNED, evidence, new_figure, picture, symmetric
+from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
 
 
 @picture
@@ -29,7 +28,7 @@ def weight_map(
     *,
     title: str | None = None,
     relative: bool = False,
-) -> Figure:
+) -> Picture:
     """Heat map of the signed weight; lengths and rewards at the left, push per token and share per completion at the right.
 
     Args:
@@ -50,7 +49,7 @@ def weight_map(
     axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis, recipe, data in zip(axes, recipes, panels, strict=False):
         draw_weights(axis, data, norm, f"{recipe.name}   W = {recipe.formula()['aggregation']}")
-    for axis in axes[:: columns]:
+    for axis in axes[::columns]:
         label_rows(axis, rollouts)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
@@ -92,7 +91,7 @@ def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, ti
     axis.tick_params(length=0)
     if rows <= 32:
         for i in range(rows):
-            text = f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %" if data['push'][i] else "0      0 %"
+            text = f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %" if data["push"][i] else "0      0 %"
             axis.text(width - 0.3, i, text, va="center", ha="left", fontsize=7, clip_on=False, family="monospace")
         axis.text(width - 0.3, -0.75, "push   share", va="bottom", ha="left", fontsize=7, color="#555555", family="monospace")
     else:

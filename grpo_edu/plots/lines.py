@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .heatmap import panel_data
-from .style import COLOURS, MARKERS, evidence, new_figure, picture
+from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
 
 
 @picture
 def push_and_share(
     recipes: Sequence[Recipe], rollouts: Rollouts, micro_batch: Tensor | None = None, *, title: str | None = None
-) -> Figure:
+) -> Picture:
     """Left: weight of each token against its position, one line per completion. Right: share of the step per completion.
 
     One row of panels per recipe. Lines are told apart by colour and marker; a completion has the same in both panels.

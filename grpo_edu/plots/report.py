@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Sequence
 from html import escape
 
 import pandas as pd
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .heatmap import weight_map
-from .style import styled
 from .text import CSS, weights_on_text
 
 PAGE = """<!doctype html>
@@ -23,14 +20,6 @@ PAGE = """<!doctype html>
 img{{max-width:100%;height:auto}} code{{background:#f3f3f3;padding:.1rem .3rem}}{css}</style></head>
 <body><h1>{title}</h1>{body}</body></html>
 """
-
-
-def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes."""
-    buffer = io.BytesIO()
-    with styled():
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def report(recipes: Sequence[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor | None = None) -> str:
@@ -44,11 +33,15 @@ def report(recipes: Sequence[Recipe], rollouts: Rollouts, table: pd.DataFrame, m
     """
     parts = []
     for recipe in recipes:
-        lines = "".join(f"<li>{escape(axis)}: <code>{escape(text)}</code></li>" for axis, text in recipe.formula().items() if text != "none")
+        lines = "".join(
+            f"<li>{escape(axis)}: <code>{escape(text)}</code></li>" for axis, text in recipe.formula().items() if text != "none"
+        )
         parts.append(f"<h2>{escape(recipe.name)}</h2><p>{escape(recipe.title)}. {escape(recipe.paper)}</p><ul>{lines}</ul>")
     for relative, caption in ((False, "as the optimiser sees it"), (True, "each recipe divided by its own total push")):
-        image = base64.b64encode(png(weight_map(recipes, rollouts, micro_batch, relative=relative))).decode()
-        alt = f"Heat map of the signed gradient weight of every token, completions by position, {caption}; numbers in the table."
+        image = base64.b64encode(weight_map(recipes, rollouts, micro_batch, relative=relative).png()).decode()
+        alt = (
+            f"Heat map of the signed gradient weight of every token, completions by position, {caption}; numbers in the table."
+        )
         parts.append(f'<h2>Every token, {caption}</h2><img alt="{alt}" src="data:image/png;base64,{image}">')
     parts.append("<h2>Per completion</h2>" + table.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True))
     if rollouts.tokens is not None:

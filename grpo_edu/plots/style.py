@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -43,9 +44,23 @@ def picture(function: Callable[P, R]) -> Callable[P, R]:
     return drawn
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """A figure that no pyplot window knows of, in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+class Picture(Figure):
+    """A figure that no pyplot window knows of; a notebook shows it as PNG."""
+
+    def png(self) -> bytes:
+        """PNG bytes, the same for the same picture."""
+        buffer = io.BytesIO()
+        with styled():
+            self.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+        return buffer.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+
+def new_figure(width: float, height: float) -> Picture:
+    """An empty picture, in inches."""
+    return Picture(figsize=(width, height), layout="constrained")
 
 
 def symmetric(values: Iterable[float]) -> TwoSlopeNorm:

@@ -59,7 +59,9 @@ def weights_on_text(
         ValueError: the rollouts carry no token texts, or a row does not exist.
     """
     if rollouts.tokens is None:
-        raise ValueError("rollouts.tokens is missing: expected the text of each token. Read a completions file, or give tokens=.")
+        raise ValueError(
+            "rollouts.tokens is missing: expected the text of each token. Read a completions file, or give tokens=."
+        )
     rows = range(len(rollouts)) if rows is None else rows
     if any(not 0 <= i < len(rollouts) for i in rows):
         raise ValueError(f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}.")
@@ -91,7 +93,8 @@ def _colour(value: float, norm: TwoSlopeNorm) -> str:
 
 def _completion(i: int, rollouts: Rollouts, data: dict[str, np.ndarray], norm: TwoSlopeNorm) -> str:
     """One completion: what it was asked, how it fared, and its tokens."""
-    assert rollouts.tokens is not None and rollouts.scored is not None
+    assert rollouts.tokens is not None
+    assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
     prompt = f" · prompt: {escape(rollouts.prompts[i])}" if rollouts.prompts else ""
     numbers = f"push per token {data['push'][i]:+.3g} · share of the step {100 * data['share'][i]:+.1f} %"
