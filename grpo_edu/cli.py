@@ -117,7 +117,7 @@ def weights(
     file: Annotated[Path | None, typer.Argument(help="Completions (JSONL); the shipped ones where none is given.")] = None,
     recipe: Annotated[list[str] | None, typer.Option(help="A recipe; give it again for a second, side by side.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")
+        int | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")
     ] = None,
     micro_batches: Annotated[int, typer.Option(help="Cut the step into this many micro-batches.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
@@ -139,24 +139,26 @@ def weights(
         tables = [summary(one, rollouts, micro_batch).assign(recipe=one.name) for one in chosen]
         table = _side_by_side(tables)
         if group is not None:
-            table = table[table.group.astype(str) == group]
-            if table.empty:
+            if group not in rollouts.group.tolist():
                 raise ValueError(f"group is {group}: expected one of 0 to {int(rollouts.group.max())}.")
+            table = table.loc[table["group"] == group]
         with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
-            typer.echo(table.to_string(index=False, float_format="{:.6f}".format))
+            typer.echo(table.to_string(index=False, float_format="%.6f"))
         if out is not None:
             _write_report(out, chosen, rollouts, table, micro_batch)
 
 
 def _side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """One row per completion; advantage, push and share of each recipe in columns of their own."""
-    table = tables[0][["completion", "group", "reward", "length"]].copy()
+    import pandas as pd
+
+    columns = {name: tables[0][name] for name in ("completion", "group", "reward", "length")}
     for one in tables:
-        name = one.recipe.iloc[0]
-        table[f"{name}: advantage"] = one.advantage
-        table[f"{name}: push/token"] = one.push_per_token
-        table[f"{name}: share %"] = 100 * one.share
-    return table
+        name = one["recipe"].iloc[0]
+        columns[f"{name}: advantage"] = one["advantage"]
+        columns[f"{name}: push/token"] = one["push_per_token"]
+        columns[f"{name}: share %"] = 100 * one["share"]
+    return pd.DataFrame(columns)
 
 
 def _write_report(out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor) -> None:

@@ -29,7 +29,7 @@ class Rollouts:
         sampler_logp: ``[N, T]`` under the engine that sampled, where it differs from ``old_logp``.
         truncated: ``[N]`` bool, True where the completion ran into the length limit.
         reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not apply to that completion.
-        token_reward: ``[N, T]`` reward given at a token (process supervision, step ends), 0 elsewhere.
+        token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision); NaN where none is given.
         value: ``[N, T]`` value-model estimate of the state before each token.
         greedy_reward: ``[N]`` reward of the greedy completion of the row's prompt (ReMax).
         advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the baseline ``given``.
@@ -268,7 +268,7 @@ def _check_finite(rollouts: Rollouts) -> None:
         per_token = name in PER_TOKEN or (name == "advantage" and value.ndim == 2)
         read = value[rollouts.mask] if per_token else value[rollouts.scored]
         read = read.reshape(-1)
-        bad = torch.isinf(read) if name == "reward_parts" else ~torch.isfinite(read)
+        bad = torch.isinf(read) if name in ("reward_parts", "token_reward") else ~torch.isfinite(read)
         if bad.any():
             found = read[bad][0].item()
             raise ValueError(

@@ -6,14 +6,17 @@ log-probability, up where positive and down where negative. Every argument about
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from .objective import axes
 from .objective.recipe import Plan, Recipe
 from .rollouts import Rollouts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> Tensor:
@@ -46,7 +49,8 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
 
     .. math:: w_{it} = A_{it}\, W_{it}\, \rho_{it}\, g_{it} + \mathrm{KL}_{it}
 
-    Keys: ``advantage``, ``aggregation`` (W), ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own W), ``weight``.
+    Keys: ``advantage``, ``aggregation`` (W), ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own W), ``weight``;
+    with an importance correction also ``correction``, one more factor.
     """
     inputs = {**recipe.token_inputs(rollouts, plan), **axes.settings(recipe.surrogate)}
     inputs["logp"] = inputs["logp"].detach()
@@ -56,10 +60,12 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
     if kl is not None:
         slope = axes.run(axes.function_of(kl).slope, {**inputs, **axes.settings(kl)})  # type: ignore[attr-defined]
         kl_term = -plan.kl_weight.to(ratio.dtype) * slope
-    push = inputs["advantage"] * plan.weight.to(ratio.dtype) * ratio * gate
+    correction = {} if recipe.correction is None else {"correction": axes.run(recipe.correction, inputs)}
+    push = inputs["advantage"] * recipe.corrected(plan, inputs) * ratio * gate
     return {
         "advantage": inputs["advantage"],
         "aggregation": plan.weight.to(ratio.dtype),
+        **correction,
         "ratio": ratio,
         "gate": gate,
         "kl": kl_term,
@@ -75,6 +81,8 @@ def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None
     total push: ``share_token``, ``share_completion`` (of |weight| over the batch) and ``share_sign`` (of its own sign's total).
     A token that a filter took out has aggregation 0 and weight 0; an unscored completion has reward NaN.
     """
+    import pandas as pd  # costs as much to import as torch
+
     plan = recipe.plan(rollouts, micro_batch)
     columns = {name: value.double() for name, value in factors(recipe, rollouts, plan).items()}
     where = rollouts.mask.nonzero()
@@ -90,9 +98,8 @@ def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None
     size = table["weight"].abs()
     table["share_token"] = size / (size.sum() or 1.0)
     table["share_completion"] = table.groupby("completion")["share_token"].transform("sum")
-    up = (table["weight"] > 0).to_numpy()
-    sign_total = np.where(up, size[up].sum(), size[~up].sum())
-    table["share_sign"] = size / np.where(sign_total > 0, sign_total, 1.0)
+    up = table["weight"] > 0
+    table["share_sign"] = size / (up * size[up].sum() + ~up * size[~up].sum()).replace(0.0, 1.0)
     return table
 
 
@@ -102,6 +109,8 @@ def summary(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = Non
     ``push_per_token`` is the mean signed weight of its tokens, ``share`` its signed part of the step's total |weight|.
     A completion without a trained token has push 0.
     """
+    import pandas as pd
+
     parts = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))
     weight = parts["weight"].double()
     total = weight.abs().sum().clamp(min=torch.finfo(torch.float64).tiny)

@@ -36,7 +36,7 @@ def batch(seed: int, *, groups: int = 3, size: int = 4, width: int = 7, kind: st
         sampler_logp=(logp + spread * randn(n, width)).clamp(max=0),
         truncated=rand(n) < 0.2,
         reward_parts=torch.stack([rewards[kind], randn(n)], dim=1),
-        token_reward=torch.where(step_end, randn(n, width), 0.0),
+        token_reward=torch.where(step_end, randn(n, width), torch.nan),
         value=randn(n, width),
         greedy_reward=(rand(groups) < 0.5).double().repeat_interleave(size),
         advantage=randn(n, width),

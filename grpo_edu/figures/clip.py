@@ -69,8 +69,8 @@ register(
     Figured(
         name="clip_objective",
         title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
-        alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage and "
-        "below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it.",
+        alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage "
+        "and below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it.",
         answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
         level="exact",
         data=clip_data,

@@ -117,5 +117,278 @@ def group_std(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor,
 
     Source: DeepSeekMath (arXiv 2402.03300) §4.1.2.
     """
-    spread = groups.std(reward, group, counted, ddof)
-    return torch.where(spread > 0, advantage / torch.where(spread > 0, spread + eps, 1.0), torch.zeros_like(advantage))
+    return _divided(advantage, groups.std(reward, group, counted, ddof), eps)
+
+
+def _divided(advantage: Tensor, spread: Tensor, eps: float) -> Tensor:
+    """``advantage / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``advantage`` ``[N]`` or ``[N, T]``."""
+    scale = torch.where(spread > 0, 1 / torch.where(spread > 0, spread + eps, 1.0), 0.0)
+    return advantage * (scale if advantage.ndim == 1 else scale[:, None])
+
+
+# --- further baselines ----------------------------------------------------------------------------------------------------
+
+
+@formula(r"r_i-r(\text{greedy})", "r_i - r(greedy completion)")
+def greedy(reward: Tensor, greedy_reward: Tensor) -> Tensor:
+    r"""Compared with the greedy completion of the same prompt.
+
+    .. math:: A_i = r_i - r(o^{greedy})
+
+    Source: ReMax (arXiv 2310.10505).
+    """
+    return reward - greedy_reward
+
+
+@formula(r"r_i-\frac{\sum_{j\in q(i)}|o_j|\,r_j}{\sum_{j\in q(i)}|o_j|}", "r_i - Σ|o_j|·r_j / Σ|o_j| (in group)")
+def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
+    r"""The mean weighted by length: the baseline of least variance where a score's variance grows with its length.
+
+    .. math:: A_i = r_i - \frac{\sum_j |o_j| r_j}{\sum_j |o_j|}
+
+    A group without a token has the plain mean.
+
+    Source: OPO (arXiv 2505.23585).
+    """
+    _need_peers("length_weighted_mean", group)
+    length = mask.sum(dim=1).to(reward.dtype) * counted
+    tokens = groups.total(length, group)
+    mean = torch.where(
+        tokens > 0, groups.total(length * reward, group) / tokens.clamp(min=1), groups.mean(reward, group, counted)
+    )
+    return torch.where(groups.is_dead(reward, group, counted), torch.zeros_like(reward), reward - mean)
+
+
+@formula(r"\frac{N}{N_{live}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)", "N/N_live · (r_i - mean(r in group))")
+def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
+    r"""Group-mean centring, made up for the dead groups: scaled by all rows over rows in live groups.
+
+    .. math:: A_i = \frac{N}{N_{live}} (r_i - \bar r)
+
+    Source: GPG (arXiv 2504.02546), its correction of the gradient for groups without a signal, with F_norm = 1. (verl's ``gpg`` counts
+    non-zero rewards instead of rows in live groups.)
+    """
+    live = (counted & ~groups.is_dead(reward, group, counted)).sum().to(reward.dtype)
+    return group_mean(reward, group, counted) * counted.sum() / live.clamp(min=1)
+
+
+@formula(
+    r"\delta_{it}+\gamma\lambda A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ \lambda=<lam>",
+    "GAE(γ=<gamma>, λ=<lam>): δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t",
+)
+def gae(reward: Tensor, mask: Tensor, value: Tensor, token_reward: Tensor | None = None, *, gamma: float, lam: float) -> Tensor:
+    r"""Generalised advantage estimation, one advantage per token. The reward arrives at the last trained token.
+
+    .. math:: A_{it} = \delta_{it} + \gamma\lambda A_{i,t+1},\quad \delta_{it} = r_{it} + \gamma V_{i,t+1} - V_{it},\quad V_{i,|o_i|+1} = 0
+
+    Masked positions (tool output) are stepped over. lambda 1, gamma 1: return minus value. lambda 0: the one-step error.
+
+    Returns:
+        ``[N, T]``.
+
+    Source: Schulman et al. 2016 (arXiv 1506.02438); PPO for RLHF (gamma 1, lambda 0.95).
+    """
+    rewards, values = _rewards_per_token(reward, mask, token_reward), torch.where(mask, value.to(reward.dtype), 0.0)
+    carry, following, columns = torch.zeros_like(reward), torch.zeros_like(reward), []
+    for t in reversed(range(mask.shape[1])):
+        live = mask[:, t]
+        here = rewards[:, t] + gamma * following - values[:, t] + gamma * lam * carry
+        carry, following = torch.where(live, here, carry), torch.where(live, values[:, t], following)
+        columns.append(torch.where(live, here, 0.0))
+    return torch.stack(columns[::-1], dim=1)
+
+
+@formula(r"\sum_{s\ge t}\gamma^{s-t}r_{is},\ \gamma=<gamma>", "Σ_{s≥t} γ^(s-t)·r_s, γ = <gamma>")
+def return_to_go(reward: Tensor, mask: Tensor, token_reward: Tensor | None = None, *, gamma: float) -> Tensor:
+    r"""What is still to come after each token, ``[N, T]``: with KL in the token reward, tokens of one completion differ.
+
+    .. math:: A_{it} = \sum_{s \ge t} \gamma^{s-t} r_{is}
+
+    Source: REINFORCE++ (arXiv 2501.03262), Eq. 8.
+    """
+    return gae(reward, mask, torch.zeros_like(mask, dtype=reward.dtype), token_reward, gamma=gamma, lam=1.0)
+
+
+def _rewards_per_token(reward: Tensor, mask: Tensor, token_reward: Tensor | None) -> Tensor:
+    """``[N, T]`` token rewards with the completion's reward added at its last trained token."""
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    last = mask & (places == (mask * places).amax(dim=1, keepdim=True))
+    given = (
+        torch.zeros_like(last, dtype=reward.dtype) if token_reward is None else token_reward.to(reward.dtype).nan_to_num(0.0)
+    )
+    return torch.where(mask, given, 0.0) + last * reward[:, None]
+
+
+@formula(
+    r"\sum_{j:\,index(j)\ge t}\frac{r_j-\mathrm{mean}(R)}{\mathrm{std}(R;\ \mathrm{ddof}=<ddof>)+<eps>}",
+    "Σ_{steps ending at or after t} (r_step - mean) / (std(ddof=<ddof>) + <eps>), over all steps of the group",
+)
+def process_supervision(mask: Tensor, group: Tensor, token_reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+    r"""Rewards at step ends, normalised over all steps of the group; a token gets the sum of those still to come.
+
+    .. math:: A_{it} = \sum_{j:\ index(j) \ge t} \tilde r_i^{\,index(j)},\quad
+        \tilde r = \frac{r - \mathrm{mean}(R)}{\mathrm{std}(R) + \epsilon}
+
+    R are the step rewards of every completion of the prompt. ``token_reward`` is NaN where no step ends. Equal step rewards give 0.
+
+    Returns:
+        ``[N, T]``.
+
+    Source: DeepSeekMath (arXiv 2402.03300) §4.1.3.
+    """
+    step = mask & ~token_reward.isnan() & counted[:, None]
+    flat, keep = token_reward.double().nan_to_num(0.0).reshape(-1), step.reshape(-1)
+    owner = group[:, None].expand_as(mask).reshape(-1)
+    spread = groups.std(flat, owner, keep, ddof)
+    scaled = (flat - groups.mean(flat, owner, keep)) / torch.where(spread > 0, spread + eps, 1.0)
+    steps = torch.where(keep & (spread > 0), scaled, 0.0).reshape(mask.shape)
+    return steps.flip(1).cumsum(1).flip(1)
+
+
+@formula(
+    r"\begin{cases}<k> & r_i>0\\ <k>\Big(1-\tbinom{G-1-c}{<k>-1}\big/\tbinom{G-1}{<k>-1}\Big) & \text{else}\end{cases}",
+    "<k> if right, else <k>·(1 - C(G-1-c, <k>-1)/C(G-1, <k>-1)), c right in the group of G",
+)
+def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tensor:
+    r"""Weights whose expected gradient is that of pass@k, exactly, at any group size G >= k. "Right" is a reward above 0.
+
+    .. math:: A_i = k \ (r_i > 0),\qquad A_i = k\Big(1 - \binom{G-1-c}{k-1} \Big/ \binom{G-1}{k-1}\Big) \ (r_i \le 0)
+
+    with c right completions. The advantages are not centred.
+
+    Raises:
+        ValueError: a group has fewer than k rows.
+
+    Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in this package.
+    """
+    sizes = torch.unique(group, return_counts=True)[1]
+    if int(sizes.min()) < k:
+        raise ValueError(f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt.")
+    right = (reward > 0) & counted
+    size, correct = (groups.size(group, rows).to(reward.dtype) for rows in (counted, right))
+    log_wrong = _log_binomial(size - 1 - correct, k - 1) - _log_binomial(size - 1, k - 1)
+    return torch.where(right, float(k), k * (1 - log_wrong.exp()))
+
+
+def _log_binomial(n: Tensor, k: int) -> Tensor:
+    """log C(n, k); -inf where n < k."""
+    value = (
+        torch.lgamma(n.clamp(min=k) + 1)
+        - torch.lgamma(torch.tensor(k + 1.0, dtype=n.dtype))
+        - torch.lgamma(n.clamp(min=k) - k + 1)
+    )
+    return torch.where(n >= k, value, -torch.inf)
+
+
+@formula(
+    r"\sum_k \lambda_k\,\frac{r^{(k)}_i-\mathrm{mean}_{j\in q(i)}r^{(k)}_j}{\mathrm{std}_{j\in q(i)}(r^{(k)}_j;\ \mathrm{ddof}=<ddof>)+<eps>}",
+    "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group, λ = <weights>",
+)
+def decoupled_rewards(
+    reward_parts: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float, weights: tuple[float, ...] | None = None
+) -> Tensor:
+    r"""Each reward function is normalised within the group on its own, then they are added, so that none drowns another.
+
+    .. math:: A_i = \sum_k \lambda_k \frac{r^{(k)}_i - \mathrm{mean}\, r^{(k)}}{\mathrm{std}\, r^{(k)} + \epsilon}
+
+    A NaN part ("does not apply") is left out of its statistics and adds 0.
+
+    Source: GDPO (arXiv 2601.05242); TRL ``multi_objective_aggregation="normalize_then_sum"``.
+    """
+    _need_peers("decoupled_rewards", group)
+    lambdas = (1.0,) * reward_parts.shape[1] if weights is None else weights
+    if len(lambdas) != reward_parts.shape[1]:
+        raise ValueError(f"weights has {len(lambdas)} entries but reward_parts has {reward_parts.shape[1]} columns: one each.")
+    summed = torch.zeros(len(group), dtype=torch.float64, device=group.device)
+    for column, weight in zip(reward_parts.double().unbind(1), lambdas, strict=True):
+        known = counted & ~column.isnan()
+        part = column.nan_to_num(0.0)
+        centred = part - groups.mean(part, group, known)
+        scaled = group_std(centred, part, group, known, ddof=ddof, eps=eps)
+        summed = summed + weight * torch.where(known, scaled, 0.0)
+    return summed
+
+
+# --- further scales -------------------------------------------------------------------------------------------------------
+
+
+@formula(r"\mathrm{std}_{j}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>", "std(r in the whole batch, ddof=<ddof>) + <eps>")
+def batch_std(advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+    r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over another.
+
+    .. math:: A_i \;/\; (\mathrm{std}_{j}(r_j) + \epsilon)
+
+    Source: Lite PPO, "Tricks or Traps" (arXiv 2508.08221); TRL ``scale_rewards="batch"``.
+    """
+    return _divided(advantage, groups.std(reward, torch.zeros_like(counted, dtype=torch.long), counted, ddof), eps)
+
+
+@formula(
+    r"\mathrm{std}_{j\in q(i),\,j\ne i}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
+    "std(r of the others in group, ddof=<ddof>) + <eps>, 1 where that std is 0",
+)
+def leave_one_out_std(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+    r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success keeps advantage 1.
+
+    .. math:: A_i \;/\; (\mathrm{std}_{j \ne i}(r_j) + \epsilon)
+
+        r  1 0 0 0, leave-one-out baseline, ddof 1   ->   A  1 -.577 -.577 -.577
+
+    Source: NeMo-RL's default "grpo" (``calculate_baseline_and_std_per_prompt``).
+    """
+    others = groups.total(counted.to(reward.dtype), group) - counted.to(reward.dtype)
+    first = groups.total(reward * counted, group) - reward * counted
+    second = groups.total(reward**2 * counted, group) - reward**2 * counted
+    variance = (second - first**2 / others.clamp(min=1)) / (others - ddof).clamp(min=1)
+    rounding = 64 * torch.finfo(reward.dtype).eps * (second / others.clamp(min=1))
+    spread = torch.where(variance > rounding, variance, 0.0).sqrt()
+    return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)
+
+
+@formula(r"\mathrm{mean}_{j\in q(i)}\,r_j", "mean(r in group)")
+def group_mean_scale(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
+    r"""Divided by the mean reward of the prompt, its estimated pass rate: hard prompts gain, easy ones do not. 0 where the mean is 0.
+
+    .. math:: A_i \;/\; \bar r
+
+    Source: MaxRL (arXiv 2602.02710). With centred advantages the estimator is of order G-1.
+    """
+    return _divided(advantage, groups.mean(reward, group, counted), eps=0.0)
+
+
+@formula(
+    r"\mathrm{std}_{j}(A_j;\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}", "z-score over the batch (ddof=<ddof>, eps=<eps>)"
+)
+def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+    r"""The advantages themselves as z-scores over the completions of the batch.
+
+    .. math:: (A_i - \mathrm{mean}_j A_j) \;/\; (\mathrm{std}_j A_j + \epsilon)
+
+    Source: GDPO (arXiv 2601.05242), last step.
+    """
+    if advantage.ndim == 2:
+        raise ValueError("batch_whiten got one advantage per token: expected one per completion. Use token_whiten.")
+    everyone = torch.zeros_like(counted, dtype=torch.long)
+    centred = advantage - groups.mean(advantage, everyone, counted)
+    return group_std(centred, advantage, everyone, counted, ddof=ddof, eps=eps)
+
+
+@formula(
+    r"\mathrm{std}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
+    "z-score over all tokens of the batch (ddof=<ddof>, eps=<eps>)",
+)
+def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+    r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in mean and std.
+
+    .. math:: (A_{it} - \mathrm{mean}_{js} A_{js}) \;/\; (\mathrm{std}_{js} A_{js} + \epsilon)
+
+    Returns:
+        ``[N, T]``.
+
+    Source: REINFORCE++ (arXiv 2501.03262), Eq. 10 and its baseline form; verl ``masked_whiten``.
+    """
+    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    keep = (mask & counted[:, None]).reshape(-1)
+    flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), torch.zeros_like(keep, dtype=torch.long)
+    centred = flat - groups.mean(flat, everyone, keep)
+    return torch.where(keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0).reshape(mask.shape)

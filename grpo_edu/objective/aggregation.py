@@ -193,3 +193,56 @@ def token_sum(mask: Tensor) -> Tensor:
     Source: verl ``token-sum`` (>= 0.9), tinker ``loss:sum``.
     """
     return mask.to(torch.float64)
+
+
+@formula(
+    r"\frac{1}{P}\,\frac{n_{\pm}}{G}\,\frac{1}{\sum_{j\in q(i),\,\mathrm{sign} A_j=\mathrm{sign} A_i}|o_j|}",
+    "1/P · n±/G · 1/Σ_{j in group, same sign of A}|o_j|",
+)
+def balanced(mask: Tensor, group: Tensor, present: Tensor, advantage: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+    r"""Token mean inside each sign of the advantage, the two put together by how many completions have it.
+
+    .. math:: W_{it} = \frac{1}{P}\,\frac{n_\pm}{G}\,\frac{m_{it}}{\sum_{j \in q(i),\ \mathrm{sign} A_j = \mathrm{sign} A_i} |o_j|}
+
+    The mass of the positive and of the negative side no longer depends on their mean lengths.
+
+    Source: Balanced Aggregation (arXiv 2605.04077).
+    """
+    sign = advantage.sum(dim=1).sign()
+    side = 3 * group + sign.to(group.dtype)
+    counted = present if count_masked_rows else present & mask.any(dim=1)
+    rows = counted.to(torch.float64)
+    size = total(rows, group).clamp(min=1)
+    weight = total(rows, side) / size / total(_tokens(mask), side).clamp(min=1)
+    return _column(weight, mask) / (rows / size).sum().clamp(min=1)
+
+
+@formula(
+    r"\frac{1}{N}\,\frac{1}{C}\,\frac{|o_i|^{-<alpha>}}{\mathrm{mean}_{j\in q(i)}|o_j|^{-<alpha>}}",
+    "1/N · 1/C · |o_i|^-<alpha> / mean_{j in group}|o_j|^-<alpha>",
+)
+def length_power(
+    mask: Tensor,
+    group: Tensor,
+    present: Tensor,
+    max_new_tokens: int | None = None,
+    *,
+    alpha: float,
+    length: float | None = None,
+    count_masked_rows: bool = True,
+) -> Tensor:
+    r"""Between the constant (alpha 0) and, within a group, the sequence mean (alpha 1): completions weighted by a power of length.
+
+    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}\,\frac{|o_i|^{-\alpha}}{\mathrm{mean}_{j \in q(i)} |o_j|^{-\alpha}}
+
+    Its variance is smallest at alpha = 1 where the variance of a completion's score grows with its length. "Unbiased" in the paper
+    assumes that a completion's advantage and score do not depend on its length.
+
+    Source: ΔL normalisation, VL-norm (arXiv 2509.07558).
+    """
+    lengths = _tokens(mask)
+    live = (lengths > 0).to(torch.float64)
+    power = live * lengths.clamp(min=1) ** -alpha
+    average = total(power, group) / total(live, group).clamp(min=1)
+    scale = power / torch.where(average > 0, average, 1.0)
+    return _column(scale, mask) / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)

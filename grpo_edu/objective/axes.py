@@ -76,6 +76,11 @@ def text(choice: Choice) -> str:
     return fill(choice, getattr(function, "text", function.__name__))
 
 
+def inputs_of(choice: Choice) -> set[str]:
+    """Names of everything that a choice asks for."""
+    return set(_parameters(function_of(choice)))
+
+
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 

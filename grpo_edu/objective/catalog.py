@@ -8,124 +8,296 @@ from __future__ import annotations
 import difflib
 from functools import partial
 
-from .advantages import given, group_mean, group_std, leave_one_out, no_baseline, unscaled
-from .aggregation import (
-    constant,
-    micro_batch_token_mean,
-    prompt_token_mean,
-    sequence_mean,
-    sequence_sum,
-    step_token_mean,
-)
+from . import advantages as adv
+from . import aggregation as agg
+from . import surrogates as sur
 from .filters import drop_dead_groups
-from .kl import k3
+from .kl import k2, k3
 from .recipe import Recipe
-from .surrogates import cispo, gspo, ppo_clip, reinforce
+from .rewards import kl_in_token_reward
 
-PAPER_STD = partial(group_std, ddof=1, eps=0.0)
-CLIP = partial(ppo_clip, eps_low=0.2, eps_high=0.2)
-CLIP_HIGHER = partial(ppo_clip, eps_low=0.2, eps_high=0.28)
+STD = partial(adv.group_std, ddof=1, eps=0.0)
+CLIP = partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2)
+CLIP_HIGHER = partial(sur.ppo_clip, eps_low=0.2, eps_high=0.28)
 
+_BASE = [
+    Recipe(
+        name="reinforce",
+        title="the policy gradient with the reward itself",
+        paper="REINFORCE, Williams 1992",
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="rloo",
+        title="the other completions of the prompt are the baseline",
+        paper="RLOO, Ahmadian et al. 2024, arXiv 2402.14740 (estimator: Kool et al. 2019)",
+        defaults="k = 2 or 4 completions; the paper takes a KL from the reward, left out here: rewards=(kl_in_reward,)",
+        baseline=adv.leave_one_out,
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="remax",
+        title="the greedy completion of the prompt is the baseline",
+        paper="ReMax, Li et al. 2023, arXiv 2310.10505",
+        defaults="one sample and one greedy completion per prompt",
+        baseline=adv.greedy,
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="ppo",
+        title="clipped ratio with an advantage given from outside",
+        paper="PPO, Schulman et al. 2017, arXiv 1707.06347",
+        defaults="eps 0.2; mean over the timesteps of the batch",
+        baseline=adv.given,
+        surrogate=CLIP,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="ppo(gae)",
+        title="PPO with a value model and GAE, one advantage per token",
+        paper="PPO, Schulman et al. 2017, arXiv 1707.06347; GAE, Schulman et al. 2016, arXiv 1506.02438",
+        defaults="eps 0.2, gamma 1 and lambda 0.95 as usual for language models",
+        baseline=partial(adv.gae, gamma=1.0, lam=0.95),
+        surrogate=CLIP,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="grpo",
+        title="group mean and std, 1/|o|, KL in the loss",
+        paper="DeepSeekMath, Shao et al. 2024, arXiv 2402.03300, Eq. 3",
+        defaults="G 64, beta 0.04, one update per rollout, max length 1024; eps 0.2 is PPO's",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        kl=partial(k3, beta=0.04),
+        aggregation=agg.sequence_mean,
+    ),
+    Recipe(
+        name="grpo(process)",
+        title="GRPO with process supervision: rewards at step ends, one advantage per token",
+        paper="DeepSeekMath, Shao et al. 2024, arXiv 2402.03300, §4.1.3",
+        defaults="as grpo",
+        baseline=partial(adv.process_supervision, ddof=1, eps=0.0),
+        surrogate=CLIP,
+        kl=partial(k3, beta=0.04),
+        aggregation=agg.sequence_mean,
+    ),
+    Recipe(
+        name="dr_grpo",
+        title="neither 1/|o| nor 1/std",
+        paper="Dr. GRPO, Liu et al. 2025, arXiv 2503.20783",
+        defaults="G 8, no KL, C = 3000 in the released code, eps 0.2",
+        baseline=adv.group_mean,
+        surrogate=CLIP,
+        aggregation=agg.constant,
+    ),
+    Recipe(
+        name="dapo",
+        title="token mean inside each prompt, clip-higher, live groups only",
+        paper="DAPO, Yu et al. 2025, arXiv 2503.14476, Eq. 8",
+        defaults="eps 0.2 and 0.28, G 16, no KL, rewards +-1, 16 updates per rollout; overlong_penalty(cache=4096) at 20480",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP_HIGHER,
+        aggregation=agg.prompt_token_mean,
+        filters=(drop_dead_groups,),
+    ),
+    Recipe(
+        name="dapo(step)",
+        title="DAPO as frameworks run it: token mean over the whole optimiser step, clip-higher",
+        paper="TRL loss_type=dapo and verl token-mean, not the paper's Eq. 8",
+        defaults="eps 0.2 and 0.28",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP_HIGHER,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="bnpo",
+        title="token mean of each micro-batch, averaged: the result depends on the split",
+        paper="TRL pull request 3256, 2025 (not the Beta-normalisation paper)",
+        defaults="eps 0.2",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        aggregation=agg.micro_batch_token_mean,
+    ),
+]
 
-def _recipes() -> dict[str, Recipe]:
-    entries = [
-        Recipe(
-            name="reinforce",
-            title="REINFORCE: the policy gradient with the reward itself",
-            paper="Williams 1992",
-            baseline=no_baseline,
-            scale=unscaled,
-            surrogate=reinforce,
-            aggregation=sequence_sum,
-        ),
-        Recipe(
-            name="rloo",
-            title="RLOO: the other completions of the prompt are the baseline",
-            paper="Ahmadian et al. 2024, arXiv 2402.14740",
-            baseline=leave_one_out,
-            scale=unscaled,
-            surrogate=reinforce,
-            aggregation=sequence_sum,
-        ),
-        Recipe(
-            name="ppo",
-            title="PPO: clipped ratio with an advantage given from outside",
-            paper="Schulman et al. 2017, arXiv 1707.06347",
-            baseline=given,
-            scale=unscaled,
-            surrogate=CLIP,
-            aggregation=step_token_mean,
-        ),
-        Recipe(
-            name="grpo",
-            title="GRPO as in DeepSeekMath: group std, 1/|o|, KL in the loss",
-            paper="Shao et al. 2024, arXiv 2402.03300",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=CLIP,
-            kl=partial(k3, beta=0.04),
-            aggregation=sequence_mean,
-        ),
-        Recipe(
-            name="dr_grpo",
-            title="Dr. GRPO: neither 1/|o| nor 1/std",
-            paper="Liu et al. 2025, arXiv 2503.20783",
-            baseline=group_mean,
-            scale=unscaled,
-            surrogate=CLIP,
-            aggregation=constant,
-        ),
-        Recipe(
-            name="dapo",
-            title="DAPO as in the paper: token mean inside each prompt, clip-higher, live groups only",
-            paper="Yu et al. 2025, arXiv 2503.14476",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=CLIP_HIGHER,
-            aggregation=prompt_token_mean,
-            filters=(drop_dead_groups,),
-        ),
-        Recipe(
-            name="dapo(step)",
-            title="DAPO as frameworks run it: token mean over the whole optimiser step, clip-higher",
-            paper="what TRL loss_type=dapo and verl token-mean compute",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=CLIP_HIGHER,
-            aggregation=step_token_mean,
-        ),
-        Recipe(
-            name="bnpo",
-            title="BNPO as TRL named it: token mean of each micro-batch, averaged",
-            paper="TRL pull request 3256 (not the Beta-normalisation paper)",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=CLIP,
-            aggregation=micro_batch_token_mean,
-        ),
-        Recipe(
-            name="gspo",
-            title="GSPO: one geometric-mean ratio per completion",
-            paper="Zheng et al. 2025, arXiv 2507.18071",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4),
-            aggregation=sequence_mean,
-        ),
-        Recipe(
-            name="cispo",
-            title="CISPO: the ratio is capped and detached, no token loses its gradient",
-            paper="MiniMax 2025, arXiv 2506.13585; its cap is not printed, 5 is ScaleRL's (arXiv 2510.13786)",
-            baseline=group_mean,
-            scale=PAPER_STD,
-            surrogate=partial(cispo, low=0.0, high=5.0),
-            aggregation=prompt_token_mean,
-        ),
-    ]
-    return {entry.name: entry for entry in entries}
+_SEQUENCE_RATIO = [
+    Recipe(
+        name="gspo",
+        title="one geometric-mean ratio per completion",
+        paper="GSPO, Zheng et al. 2025, arXiv 2507.18071",
+        defaults="eps 3e-4 and 4e-4, 4 updates per rollout",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.gspo, eps_low=3e-4, eps_high=4e-4),
+        aggregation=agg.sequence_mean,
+    ),
+    Recipe(
+        name="gspo_token",
+        title="GSPO's ratio, gradient token by token; with one advantage per completion the same weights as gspo",
+        paper="GSPO, Zheng et al. 2025, arXiv 2507.18071, §4.3",
+        defaults="eps 3e-4 and 4e-4",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.gspo_token, eps_low=3e-4, eps_high=4e-4),
+        aggregation=agg.sequence_mean,
+    ),
+    Recipe(
+        name="luspo",
+        title="GSPO times |o|: a sequence sum",
+        paper="LUSPO, 2026, arXiv 2602.05261",
+        defaults="eps 2e-3 and 2.5e-3",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.gspo, eps_low=2e-3, eps_high=2.5e-3),
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="gmpo",
+        title="geometric mean of token ratios, each clipped in log space",
+        paper="GMPO, Zhao et al. 2025, arXiv 2507.20673",
+        defaults="log-space eps 0.4 on both sides",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.gmpo, eps_low=0.4, eps_high=0.4),
+        aggregation=agg.sequence_mean,
+    ),
+]
 
+_GATES = [
+    Recipe(
+        name="cispo",
+        title="the ratio is capped and detached, no token loses its gradient",
+        paper="CISPO, MiniMax-M1 2025, arXiv 2506.13585",
+        defaults="no lower bound; the cap is not printed, 5 is ScaleRL's (arXiv 2510.13786); 16 updates per rollout",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.cispo, low=0.0, high=5.0),
+        aggregation=agg.prompt_token_mean,
+    ),
+    Recipe(
+        name="sapo",
+        title="a soft gate in place of the clip",
+        paper="SAPO, 2025, arXiv 2511.20347",
+        defaults="tau 1.0 for A > 0, 1.05 else",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
+        aggregation=agg.sequence_mean,
+    ),
+]
 
-RECIPES: dict[str, Recipe] = _recipes()
+_ADVANTAGES = [
+    Recipe(
+        name="gpg",
+        title="centred rewards made up for dead groups, no ratio, no clip",
+        paper="GPG, Chu et al. 2025, arXiv 2504.02546",
+        defaults="F_norm 1, no KL",
+        baseline=adv.live_group_mean,
+        surrogate=sur.reinforce,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="opo",
+        title="length-weighted mean as the baseline, exactly on policy",
+        paper="OPO, Hao et al. 2025, arXiv 2505.23585",
+        defaults="one update per rollout, no KL",
+        baseline=adv.length_weighted_mean,
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="reinforce++",
+        title="return to go with KL in the token reward, z-scored over all tokens of the batch",
+        paper="REINFORCE++, Hu et al. 2025, arXiv 2501.03262",
+        defaults="eps 0.2; beta 0.01 and eps 1e-8 as in OpenRLHF, the author's framework",
+        rewards=(partial(kl_in_token_reward, beta=0.01),),
+        baseline=partial(adv.return_to_go, gamma=1.0),
+        scale=partial(adv.token_whiten, ddof=0, eps=0.0),
+        surrogate=CLIP,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="reinforce++(baseline)",
+        title="group mean, then z-scored over all tokens of the batch, k2 in the loss",
+        paper="REINFORCE++ with baseline, Hu et al. 2025, arXiv 2501.03262",
+        defaults="eps 0.2; beta 0.01 as in OpenRLHF",
+        baseline=adv.group_mean,
+        scale=partial(adv.token_whiten, ddof=0, eps=0.0),
+        surrogate=CLIP,
+        kl=partial(k2, beta=0.01),
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="lite_ppo",
+        title="group mean, std of the whole batch, token mean",
+        paper="Lite PPO, Tricks or Traps, 2025, arXiv 2508.08221",
+        defaults="eps 0.2, no KL",
+        baseline=adv.group_mean,
+        scale=partial(adv.batch_std, ddof=1, eps=0.0),
+        surrogate=CLIP,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="maxrl",
+        title="divided by the pass rate instead of the std",
+        paper="MaxRL, 2026, arXiv 2602.02710",
+        defaults="on policy, N = 128 on GSM8K",
+        baseline=adv.group_mean,
+        scale=adv.group_mean_scale,
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="pass@k",
+        title="the exact gradient of pass@k, k = 2",
+        paper="PKPO, Walder and Karkhanis 2025, arXiv 2505.15201",
+        defaults="k is the user's; without the paper's further baseline",
+        baseline=partial(adv.pass_at_k, k=2),
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="gdpo",
+        title="every reward function normalised on its own, added, z-scored over the batch",
+        paper="GDPO, 2026, arXiv 2601.05242",
+        defaults="weights 1, eps 0.2",
+        baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0),
+        scale=partial(adv.batch_whiten, ddof=1, eps=0.0),
+        surrogate=CLIP,
+        aggregation=agg.sequence_mean,
+    ),
+]
+
+_AGGREGATIONS = [
+    Recipe(
+        name="balanced",
+        title="token mean inside each sign of the advantage",
+        paper="Balanced Aggregation, 2026, arXiv 2605.04077",
+        defaults="eps 0.2 and 0.28 as in DAPO",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP_HIGHER,
+        aggregation=agg.balanced,
+    ),
+    Recipe(
+        name="vl_norm",
+        title="completions weighted by a power of their length, then a constant",
+        paper="Delta-L normalisation (VL-norm), He et al. 2025, arXiv 2509.07558",
+        defaults="alpha 1 for least variance, 0.75 for mathematics",
+        baseline=adv.group_mean,
+        surrogate=CLIP,
+        aggregation=partial(agg.length_power, alpha=0.75),
+    ),
+]
+
+RECIPES: dict[str, Recipe] = {entry.name: entry for entry in (*_BASE, *_SEQUENCE_RATIO, *_GATES, *_ADVANTAGES, *_AGGREGATIONS)}
 
 
 def recipe(name: str) -> Recipe:

@@ -28,3 +28,15 @@ def drop_dead_groups(mask: Tensor, present: Tensor, counted: Tensor, reward: Ten
     """
     live = ~groups.is_dead(reward, group, counted)
     return TakingPart(mask & live[:, None], present & live, counted)
+
+
+@formula(r"o_i\ \text{not truncated}", "completions that were not truncated (in the baseline: <in_baseline>)")
+def truncation_mask(mask: Tensor, present: Tensor, counted: Tensor, truncated: Tensor, *, in_baseline: bool) -> TakingPart:
+    """Overlong filtering: tokens of truncated completions do not learn. The row stays in the batch, fully masked.
+
+    Args:
+        in_baseline: the reward of a truncated row still enters the statistics of its group (TRL) or not.
+
+    Source: DAPO (arXiv 2503.14476) §3.4; TRL ``mask_truncated_completions=True`` (rows stay in the baseline).
+    """
+    return TakingPart(mask & ~truncated[:, None], present, counted if in_baseline else counted & ~truncated)

@@ -20,8 +20,7 @@ def total(x: Tensor, group: Tensor) -> Tensor:
 
 def mean(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
     """``[N]`` mean of ``x`` over the kept rows of each row's group; 0 where a group keeps none."""
-    kept = keep.to(x.dtype)
-    return total(x * kept, group) / total(kept, group).clamp(min=1)
+    return total(torch.where(keep, x, 0.0), group) / total(keep.to(x.dtype), group).clamp(min=1)
 
 
 def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
@@ -29,9 +28,8 @@ def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
 
     Rounding must not turn seven times 0.7 into a std of 6e-8, so equality is judged by max - min.
     """
-    kept = keep.to(x.dtype)
-    squares = total(kept * (x - mean(x, group, keep)) ** 2, group)
-    value = (squares / (total(kept, group) - ddof).clamp(min=1)).clamp(min=0).sqrt()
+    squares = total(torch.where(keep, x - mean(x, group, keep), 0.0) ** 2, group)
+    value = (squares / (total(keep.to(x.dtype), group) - ddof).clamp(min=1)).sqrt()
     return torch.where(is_dead(x, group, keep), torch.zeros_like(value), value)
 
 

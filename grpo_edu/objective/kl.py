@@ -86,3 +86,22 @@ def k3(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     """
     reverse = (ref_logp - logp).clamp(-LIMIT, LIMIT)
     return beta * (torch.expm1(reverse) - reverse)
+
+
+def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
+    """``beta * ratio * (k3 + 1 - exp(-d))``: the ratio is differentiated too."""
+    ratio = (logp - old_logp).clamp(-LIMIT, LIMIT).exp()
+    own = ((logp - old_logp).abs() <= LIMIT).to(logp.dtype)
+    return ratio * (own * k3(logp, ref_logp, beta=beta) + k3_slope(logp, ref_logp, beta=beta))
+
+
+@formula(r"<beta>\,\rho_{it}\,k_3", "<beta>·ρ·k3")
+@slope(k3_ratio_slope)
+def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
+    r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the *reverse* KL(π ‖ π_ref).
+
+    .. math:: \beta\,\rho_{it}\,(e^{-d_{it}} + d_{it} - 1)
+
+    Source: DeepSeek-V3.2 (arXiv 2512.02556); TRL >= 1.10 ``use_bias_correction_kl=True``.
+    """
+    return (logp - old_logp).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)

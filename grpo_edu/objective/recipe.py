@@ -24,7 +24,7 @@ from .filters import TakingPart
 from .surrogates import cispo, gspo, ppo_clip, reinforce
 
 TOKEN_MEANS = (step_token_mean, prompt_token_mean, micro_batch_token_mean, generation_token_mean)
-AXES = ("rewards", "filters", "baseline", "scale", "surrogate", "kl", "aggregation", "kl_aggregation")
+AXES = ("rewards", "filters", "baseline", "scale", "surrogate", "correction", "kl", "aggregation", "kl_aggregation")
 
 
 class RecipeWarning(UserWarning):
@@ -71,11 +71,12 @@ class Recipe:
         baseline, scale: the advantage (``objective.advantages``).
         surrogate: ratio and clip (``objective.surrogates``).
         aggregation: weight per token (``objective.aggregation``).
+        correction: importance correction for the sampling engine (``objective.corrections``), None for none.
         kl: KL term in the loss (``objective.kl``), None for none.
         kl_aggregation: where the KL term is averaged differently; None: as the surrogate.
         rewards: reward shaping, in order.
         filters: who takes part, in order (``objective.filters``).
-        name, title, paper: what it is called and where it comes from.
+        name, title, paper, defaults: what it is called, where it comes from, and which settings its paper prints.
 
     Warns:
         RecipeWarning: a combination known to be unintended. It still runs, since frameworks do run it.
@@ -85,6 +86,7 @@ class Recipe:
     scale: Choice = unscaled
     surrogate: Choice = reinforce
     aggregation: Choice = sequence_mean
+    correction: Choice | None = None
     kl: Choice | None = None
     kl_aggregation: Choice | None = None
     rewards: tuple[Choice, ...] = ()
@@ -92,6 +94,7 @@ class Recipe:
     name: str = "custom"
     title: str = ""
     paper: str = ""
+    defaults: str = ""
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -120,7 +123,10 @@ class Recipe:
         """
         inputs = self._step_inputs(rollouts, micro_batch)
         for shaping in self.rewards:
-            inputs["reward"] = axes.run(shaping, inputs)
+            if "ref_logp" in axes.inputs_of(shaping) and rollouts.ref_logp is None:
+                self._tell_missing_reference(shaping)
+            else:
+                inputs.update(axes.run(shaping, inputs))
         part = TakingPart(inputs["mask"], inputs["present"], inputs["counted"])
         for narrow in self.filters:
             part = axes.run(narrow, {**inputs, **part._asdict()})
@@ -155,7 +161,7 @@ class Recipe:
                 "these rows. Slice both alike: recipe.loss(rollouts[rows], plan[rows])."
             )
         inputs = self.token_inputs(rollouts, plan)
-        value = -(plan.weight.to(inputs["logp"].dtype) * axes.run(self.surrogate, inputs)).sum()
+        value = -(self.corrected(plan, inputs) * axes.run(self.surrogate, inputs)).sum()
         kl = self.active_kl(rollouts)
         if kl is not None:
             value = value + (plan.kl_weight.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
@@ -164,14 +170,22 @@ class Recipe:
     def active_kl(self, rollouts: Rollouts) -> Choice | None:
         """The KL term that these rollouts can have: None, with a warning, where ``ref_logp`` is missing."""
         if self.kl is not None and rollouts.ref_logp is None:
-            warnings.warn(
-                f"{self.name} has the KL term {axes.describe(self.kl)} but rollouts.ref_logp is missing: the term is left out. "
-                "Give ref_logp, or say replace(recipe, kl=None).",
-                MissingReferenceWarning,
-                stacklevel=3,
-            )
+            self._tell_missing_reference(self.kl)
             return None
         return self.kl
+
+    def _tell_missing_reference(self, choice: Choice) -> None:
+        warnings.warn(
+            f"{self.name} has the KL term {axes.describe(choice)} but rollouts.ref_logp is missing: the term is left out. "
+            "Give ref_logp, or take the term out of the recipe: recipe.but(kl=None).",
+            MissingReferenceWarning,
+            stacklevel=4,
+        )
+
+    def corrected(self, plan: Plan, inputs: dict[str, Any]) -> Tensor:
+        """``[N, T]`` aggregation weight times the importance correction, which is detached."""
+        weight = plan.weight.to(inputs["logp"].dtype)
+        return weight if self.correction is None else weight * axes.run(self.correction, inputs).detach()
 
     def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
         """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
@@ -190,6 +204,7 @@ class Recipe:
             "logp": logp,
             "old_logp": logp.detach() if old is None else old,
             "ref_logp": live(rollouts.ref_logp),
+            "sampler_logp": live(rollouts.sampler_logp),
             "mask": mask,
             "advantage": plan.advantage.to(logp.dtype),
         }
@@ -260,14 +275,16 @@ class Recipe:
     def latex(self) -> str:
         """The whole loss as LaTeX, three lines: loss, weight, advantage."""
         kl = f" - {axes.latex(self.kl)}" if self.kl is not None and self.kl_aggregation is None else ""
-        lines = [rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{axes.latex(self.surrogate)}{kl}\Big]"]
+        factor = "" if self.correction is None else axes.latex(self.correction)
+        lines = [rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{factor}{axes.latex(self.surrogate)}{kl}\Big]"]
         if self.kl is not None and self.kl_aggregation is not None:
             lines[0] += rf" + \sum_{{i,t}} {axes.latex(self.kl_aggregation)}\,{axes.latex(self.kl)}"
         lines.append(rf"W_{{it}} &= {axes.latex(self.aggregation)}")
         if "given" not in self.describe()["baseline"]:
             scale = axes.latex(self.scale)
             centred = axes.latex(self.baseline)
-            lines.append(r"A_i &= " + (centred if scale == "1" else rf"\frac{{{centred}}}{{{scale}}}"))
+            lines.append(r"A &= " + (centred if scale == "1" else rf"\frac{{{centred}}}{{{scale}}}"))
+        lines += [rf"r_i &\leftarrow {axes.latex(shaping)}" for shaping in self.rewards]
         lines += [rf"i &\in {axes.latex(narrow)}" for narrow in self.filters]
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 
@@ -287,7 +304,7 @@ class Recipe:
 
     def but(self, name: str | None = None, **changes: Any) -> Recipe:
         """The same recipe with other choices: ``grpo.but(aggregation=step_token_mean)``."""
-        unknown = set(changes) - {*AXES, "title", "paper"}
+        unknown = set(changes) - {*AXES, "title", "paper", "defaults"}
         if unknown:
             raise TypeError(f"unknown axis {', '.join(sorted(unknown))}: expected one of {', '.join(AXES)}.")
         return replace(self, name=name or f"{self.name}*", **changes)

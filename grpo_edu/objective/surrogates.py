@@ -157,3 +157,132 @@ def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high
     Source: MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5.
     """
     return bounded_exp(logp - old_logp).clamp(low, high).detach() * advantage * logp
+
+
+def dual_clip_factors(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float, cap: float
+) -> Factors:
+    """PPO's gate, and 0 too where A < 0 and the ratio is above the cap."""
+    ratio, gate = ppo_clip_factors(logp, old_logp, advantage, eps_low=eps_low, eps_high=eps_high)
+    return Factors(ratio, gate * ~((advantage < 0) & (ratio > cap)))
+
+
+@formula(
+    r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,A\big)\ \text{for}\ A<0",
+    "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
+)
+@surrogate(dual_clip_factors)
+def dual_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float, cap: float) -> Tensor:
+    r"""PPO's clip with a floor for bad tokens: above ``cap`` a negative advantage loses its gradient too.
+
+    .. math:: f_{it} = \max(\text{ppo\_clip},\ c\,A_{it}) \quad (A_{it} < 0)
+
+    Source: Ye et al. 2020 (arXiv 1912.09729); verl ``clip_ratio_c=3`` (always on); equals TRL's ``delta`` for A < 0.
+    """
+    value = ppo_clip(logp, old_logp, advantage, eps_low=eps_low, eps_high=eps_high)
+    return torch.where(advantage < 0, torch.maximum(value, cap * advantage), value)
+
+
+@formula(
+    r"\min\!\big(s_{it} A_{it},\ \mathrm{clip}(s_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big),\quad"
+    r" s_{it}=\mathrm{sg}[s_i]\,\pi_\theta/\mathrm{sg}[\pi_\theta]",
+    "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
+)
+@surrogate(gspo_factors)
+def gspo_token(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+    r"""GSPO's ratio with the gradient token by token, so that the advantage may differ between tokens.
+
+    .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi_\theta(o_{it})}{\mathrm{sg}[\pi_\theta(o_{it})]}
+
+    With one advantage per completion it has GSPO's weights exactly.
+
+    Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
+    """
+    ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask)).detach() * (logp - logp.detach()).exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+
+
+def sequence_product_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Factors:
+    """One ratio, the product, and one gate for the whole completion."""
+    log_value = (logp - old_logp).sum(dim=1, keepdim=True)
+    ratio = bounded_exp(log_value).expand_as(logp)
+    return Factors(ratio, ~_clipped(ratio, advantage, eps_low, eps_high) * _within(log_value))
+
+
+@formula(
+    r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
+    "1/|o_i| · min(ρ_i·A, clip(ρ_i, 1-<eps_low>, 1+<eps_high>)·A), ρ_i = Π_t ρ",
+)
+@surrogate(sequence_product_factors, per_sequence=True)
+def sequence_product(
+    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+) -> Tensor:
+    r"""The likelihood ratio of the whole completion, not its geometric mean. Laid on the tokens in equal parts.
+
+    .. math:: \sum_t f_{it} = \min(\rho_i A_i,\ \mathrm{clip}(\rho_i, 1-\epsilon, 1+\epsilon) A_i),\quad \rho_i = \prod_t \rho_{it}
+
+    With ``sequence_sum`` the loss is the mean over completions of that minimum, and on policy its gradient is that of the sum of token
+    terms, not of their mean.
+
+    Source: TRL ``RLOOTrainer``; the sequence-level form of the GRPO objective.
+    """
+    ratio = bounded_exp((logp - old_logp).sum(dim=1, keepdim=True))
+    value = torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    return value / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def _clipped_log_ratio(logp: Tensor, old_logp: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
+    """Log-ratio with the side that the clip takes cut off: above for A > 0, below for A < 0."""
+    value = logp - old_logp
+    return torch.where(advantage > 0, value.clamp(max=eps_high), value.clamp(min=-eps_low))
+
+
+def gmpo_factors(
+    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+) -> Factors:
+    """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
+    value = logp - old_logp
+    cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
+    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    clipped = ((advantage > 0) & (value > eps_high)) | ((advantage <= 0) & (value < -eps_low))
+    return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
+
+
+@formula(
+    r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})\Big)^{1/|o_i|}A_i",
+    "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
+)
+@surrogate(gmpo_factors, per_sequence=True)
+def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+    r"""Geometric mean of the token ratios, each clipped in log space, on the side that its advantage would push it to.
+
+    .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
+
+    Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
+    """
+    cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
+    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return bounded_exp(mean) * advantage
+
+
+def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Factors:
+    """Gate 4σ(1-σ) at τ(ρ-1): 1 on policy, falling smoothly on both sides."""
+    ratio = bounded_exp(logp - old_logp)
+    soft = torch.sigmoid(torch.where(advantage > 0, tau_pos, tau_neg) * (ratio - 1))
+    return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
+
+
+@formula(
+    r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ <tau_neg>",
+    "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
+)
+@surrogate(sapo_factors)
+def sapo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Tensor:
+    r"""A soft gate in place of the clip, a little sharper for bad tokens.
+
+    .. math:: f_{it} = \frac{4}{\tau}\,\sigma(\tau(\rho_{it}-1))\, A_{it}
+
+    Source: SAPO (arXiv 2511.20347), tau 1.0 and 1.05; TRL and verl ``sapo``.
+    """
+    tau = torch.where(advantage > 0, tau_pos, tau_neg).to(logp.dtype)
+    return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage

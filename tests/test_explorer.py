@@ -1,0 +1,209 @@
+"""The weight explorer without a browser: its JavaScript against the library, its traits, its picture, its page."""
+
+import base64
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import traitlets
+
+pytest.importorskip("anywidget", reason="the explorer needs anywidget")
+
+import grpo_edu
+from grpo_edu.objective.advantages import given
+from grpo_edu.objective.aggregation import token_sum
+from grpo_edu.objective.axes import settings
+from grpo_edu.objective.surrogates import ppo_clip
+from grpo_edu.widgets.explorer import OFFERED, STATE, WeightExplorer
+
+SCRIPT = Path(grpo_edu.__file__).parent / "widgets" / "static" / "explorer.js"
+NODE = shutil.which("node")
+RUN = """
+import fs from "node:fs";
+const { weights } = await import("data:text/javascript;base64," + fs.readFileSync(process.argv[1]).toString("base64"));
+const answer = (state) => { try { return weights(state); } catch (error) { return { error: error.message }; } };
+process.stdout.write(JSON.stringify(JSON.parse(fs.readFileSync(0, "utf8")).map(answer)));
+"""
+
+
+def javascript(states):
+    """What the formula of the page says for each state."""
+    if NODE is None:
+        pytest.skip("node is not installed")
+    command = [NODE, "--input-type=module", "-e", RUN, str(SCRIPT)]
+    done = subprocess.run(command, input=json.dumps(states), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def state_of(explorer, **changes):
+    return {name: getattr(explorer, name) for name in ("specs", "recipes", *STATE)} | changes
+
+
+def random_explorer(seed):
+    """1 or 2 prompts, lengths from 1, rewards with many ties, ratios on both sides of every clip."""
+    r = random.Random(seed)
+    prompts = 1 + seed % 2
+    n = r.randint(2 * prompts, 8)
+    group = [i * prompts // n for i in range(n)]
+    kind = r.choice([[0.0, 1.0], [0.0, 1.0], [0.0, 0.25, 0.7, 1.0], [0.7]])
+    rewards = [r.choice(kind) for _ in range(n)]
+    if seed % 5 == 0:
+        rewards = [0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)]  # the first prompt is dead
+    return WeightExplorer(
+        lengths=[r.choice([1, r.randint(1, 64)]) for _ in range(n)],
+        rewards=rewards,
+        group=group,
+        ratio=[r.choice([1.0, r.uniform(0.5, 2.0)]) for _ in range(n)],
+        eps_low=r.choice([None, r.uniform(0, 0.6)]),
+        eps_high=r.choice([None, r.uniform(0, 0.6)]),
+        length_limit=r.randint(64, 512),
+        micro_batches=r.randint(1, n),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")  # a wide clip on GSPO is one of the things to explore
+def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_offered_recipe():
+    explorers = [random_explorer(seed) for seed in range(60)]
+    answers = javascript([state_of(explorer, recipes=list(OFFERED)) for explorer in explorers])
+    seen = {"clipped": 0, "dead": 0, "two prompts": 0, "length 1": 0}
+    for explorer, answer in zip(explorers, answers, strict=True):
+        for name, got in zip(OFFERED, answer, strict=True):
+            assert got["name"] == name
+            want = explorer.weights(name)
+            total = want.abs().sum()
+            mask = explorer.rollouts().mask
+            per_token = mask * torch.tensor(got["weight"], dtype=torch.float64)[:, None]
+            torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-18)
+            share = want.sum(dim=1) / total if total > 0 else torch.zeros(len(mask), dtype=torch.float64)
+            torch.testing.assert_close(torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-18)
+            parts = [torch.tensor(got[k], dtype=torch.float64) for k in ("advantage", "aggregation", "ratio", "gate", "weight")]
+            torch.testing.assert_close(parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0)
+            seen["clipped"] += any(got["clipped"])
+            seen["dead"] += any(got["dead"])
+        seen["two prompts"] += len(set(explorer.group)) == 2
+        seen["length 1"] += 1 in explorer.lengths
+    assert min(seen.values()) >= 10, seen
+
+
+def test_javascript_refuses_what_the_library_refuses_and_says_why():
+    explorer = WeightExplorer(["reinforce", "grpo"], [3], [1])
+    odd = grpo_edu.RECIPES["grpo"].but(name="odd", aggregation=token_sum, kl=None)
+    outside = grpo_edu.Recipe(name="outside", baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2))
+    unknown = WeightExplorer([odd, outside])
+    states = [
+        state_of(explorer),
+        state_of(explorer, length_limit=2),
+        state_of(explorer, lengths=[0]),
+        state_of(explorer, rewards=[1, 0]),
+        state_of(explorer, micro_batches=2),
+        state_of(explorer, recipes=[]),
+        state_of(unknown),
+    ]
+    alone, *wrong, words = javascript(states)
+    assert alone[0]["weight"] == [1]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
+    assert alone[1]["error"].startswith("group size 1: no relative signal.")
+    assert [w["error"].split(":")[0] for w in wrong] == [
+        "C is 2",
+        "length of completion 1 is 0",
+        "rewards has 2 entries but there are 1 completions",
+        "micro-batches is 2",
+        "the choice of recipes is empty",
+    ]
+    assert words[0]["error"] == "the explorer does not draw the aggregation 'token_sum'."
+    assert words[1]["error"] == "the explorer does not draw the baseline 'given'."
+
+
+def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_grpo_and_as_hard_by_dr_grpo():
+    # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on both, A = -1/3
+    explorer = WeightExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
+    grpo, dr_grpo = javascript([state_of(explorer)])[0]
+    assert grpo["weight"][2] == pytest.approx(grpo["weight"][1] / 4, rel=1e-14)
+    assert dr_grpo["weight"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
+
+
+def test_the_traits_are_the_rollouts_the_library_sees():
+    explorer = WeightExplorer(["dapo"], [2, 5, 3], [1, 0, 0.5], ratio=1.5, length_limit=9)
+    explorer.lengths = [4, 5, 1]
+    rollouts = explorer.rollouts()
+    assert rollouts.lengths.tolist() == [4, 5, 1]
+    assert rollouts.reward.tolist() == [1, 0, 0.5]
+    assert rollouts.group.tolist() == [0, 0, 0]
+    assert rollouts.max_new_tokens == 9
+    torch.testing.assert_close((rollouts.logp - rollouts.old_logp).exp()[:, 0], torch.full((3,), 1.5, dtype=torch.float64))
+    assert explorer.weights("dapo").shape == (3, 5)
+    assert explorer.micro_batch().tolist() == [0, 0, 1]
+    assert "(KL left out)" in explorer.specs["grpo"]["label"]
+    assert explorer.recipe("grpo").kl is None
+
+
+def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
+    explorer = WeightExplorer(["cispo"], eps_low=0.3, eps_high=0.4)
+    assert settings(explorer.recipe("cispo").surrogate) == {"low": 0.7, "high": 1.4}
+    assert settings(explorer.recipe("grpo").surrogate) == {"eps_low": 0.3, "eps_high": 0.4}
+    assert settings(explorer.recipe("rloo").surrogate) == {}
+    explorer.eps_low = None
+    assert settings(explorer.recipe("cispo").surrogate) == {"low": 0.0, "high": 1.4}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lengths", [0]), ("lengths", [65]), ("ratio", [0.1]), ("eps_low", -0.1), ("recipes", ["grpo"] * 4)]
+)
+def test_a_trait_outside_its_range_is_refused(name, value):
+    with pytest.raises(traitlets.TraitError):
+        setattr(WeightExplorer(), name, value)
+
+
+def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_drawn():
+    with pytest.raises(ValueError, match="the explorer does not draw 'ppo': expected one of reinforce, rloo"):
+        WeightExplorer(["ppo"])
+    own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
+    explorer = WeightExplorer([own], [2, 2], [1, 0])
+    # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
+    assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx([1 / 128, -1 / 128], rel=1e-14)
+    assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)
+
+
+def test_the_display_holds_the_live_widget_and_a_png_for_where_none_runs():
+    data, _ = WeightExplorer(["gspo"], eps_low=0.2)._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert "WeightExplorer(recipes=['gspo']" in data["text/plain"]
+
+
+def test_a_state_without_an_answer_displays_the_widget_without_the_picture():
+    data, _ = WeightExplorer(["grpo"], [3], [1])._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "image/png" not in data
+
+
+def test_the_saved_page_calls_no_address_and_no_text_of_it_closes_a_script(tmp_path):
+    nasty = grpo_edu.RECIPES["dapo"].but(name="</script><b>")
+    path = WeightExplorer([nasty]).save_html(tmp_path / "made" / "page.html", title="a </title> <i>")
+    page = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "import(" in page
+    assert page.count("</script>") == page.count("<script")
+    assert "a &lt;/title&gt; &lt;i&gt;" in page
+    state = json.loads(re.search(r'id="state">(.*?)</script>', page)[1])
+    assert state["recipes"] == ["</script><b>"]
+    assert [p.name for p in (tmp_path / "made").iterdir()] == ["page.html"]
+
+
+def test_the_package_does_not_load_the_widgets():
+    code = "import sys, grpo_edu, grpo_edu.widgets; print(sorted({'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_anywidget_the_error_names_the_extra():
+    code = "import sys; sys.modules['anywidget'] = None; import grpo_edu.widgets.explorer"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert 'pip install "grpo-edu[notebooks]"' in done.stderr.splitlines()[-1]

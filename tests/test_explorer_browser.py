@@ -1,0 +1,225 @@
+"""The weight explorer in a real browser: the saved page in headless Chromium, and a notebook in JupyterLab."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the explorer needs anywidget")
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from playwright.sync_api import expect, sync_playwright
+
+from grpo_edu.widgets.explorer import WeightExplorer
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+KERNEL_IDLE = """() => { const w = window.jupyterapp?.shell?.currentWidget;
+    return w?.sessionContext?.isReady && w.sessionContext.session?.kernel?.status === "idle" }"""
+OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+    const boxes = [...svg.querySelectorAll("text")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+    const meet = (p, q) => p.left < q.right && q.left < p.right && p.top + 2 < q.bottom && q.top + 2 < p.bottom;
+    return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) => meet(p, q)).map(([b]) => a + " | " + b));
+})"""
+NOTEBOOK = """
+import ipywidgets
+from grpo_edu.widgets.explorer import WeightExplorer
+explorer = WeightExplorer(["grpo", "dr_grpo"])
+heard = ipywidgets.HTML("nothing yet")
+def hear(change):
+    heard.value = f"python: {explorer.rollouts().lengths.tolist()}"
+explorer.observe(hear, "lengths")
+display(explorer, heard)
+"""
+QUIET = '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; set CHROMIUM to its path"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Opens the saved page of an explorer; at the end of the test nothing may have failed or called the network."""
+    pages, trouble = [], []
+
+    def go(explorer, width=1200):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
+        page.on("request", lambda request: None if request.url.startswith(("file:", "blob:")) else trouble.append(request.url))
+        page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
+        page.locator("svg").first.wait_for()
+        pages.append(page)
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
+    assert trouble == []
+
+
+def row(page, recipe, i):
+    return page.locator(f'[data-recipe="{recipe}"] [data-row="{i}"]')
+
+
+def test_every_control_has_a_name_and_keeps_its_keys_from_the_notebook(open_page):
+    page = open_page(WeightExplorer())
+    controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
+    assert controls.count() == 3 + 7 + 4 * 3 + 1
+    for control in controls.all():
+        assert control.get_attribute("aria-label"), control.evaluate("e => e.outerHTML")
+        assert control.get_attribute("data-lm-suppress-shortcuts") == "true"
+    for picture in page.locator("svg").all():
+        assert picture.get_attribute("role") == "img"
+        assert "of the step" in picture.locator("title").first.text_content()
+    expect(page.get_by_role("button", name="reward of completion 2: wrong 0")).to_be_visible()
+
+
+def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
+    # grpo, one right of two, lengths 8 and 8: A = ±1/√2 (ddof 1), W = 1/(2·8); one more token: 1/(2·9)
+    page = open_page(WeightExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
+    first = row(page, "grpo", 0)
+    assert first.locator(".cell").count() == 8
+    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
+    expect(first.locator("text").nth(1)).to_have_text("+0.0442")
+    page.get_by_label("length of completion 1").press("ArrowRight")
+    expect(first.locator(".cell")).to_have_count(9)
+    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
+    expect(first.locator("text").nth(1)).to_have_text("+0.0393")
+    expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
+    expect(row(page, "dr_grpo", 0).locator("text").nth(2)).to_have_text("+53 %")  # 9 of 17 tokens, all pushed alike
+
+
+def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_page):
+    page = open_page(WeightExplorer(["grpo"], [4, 4, 4, 4], [1, 0, 1, 0]))
+    page.get_by_label("reward of completion 2").press("Enter")
+    page.get_by_label("reward of completion 4").press("Space")
+    expect(page.locator(".note")).to_have_text("every reward is equal: no signal")
+    assert row(page, "grpo", 0).get_attribute("data-weight") == "0"
+    page.get_by_label("reward of completion 2").press("Enter")
+    page.get_by_label("importance ratio of completion 1").press("End")
+    expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
+    assert "ratio 2 · gate 0 = 0" in page.locator(".why").text_content()
+    assert row(page, "grpo", 0).locator("g").get_attribute("fill").startswith("url(#")
+    page.get_by_label("second prompt").press("Space")
+    expect(page.locator(".who").nth(2)).to_have_text("prompt 2 · completion 3")
+    expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")
+    page.get_by_label("recipe 2").select_option("cispo")
+    expect(page.locator("section")).to_have_count(2)
+    assert float(row(page, "cispo", 0).get_attribute("data-weight")) > 0  # its cap of 5 leaves a ratio of 2 alone
+
+
+@pytest.mark.parametrize(
+    ("label", "bad", "good", "message"),
+    [
+        ("completions", "9", "3", "completions is 9: expected a whole number, 1 to 8."),
+        ("clip low", "-1", "", "clip low is -1: expected 0 or more, or nothing for the recipe's own."),
+        ("C = max_new_tokens", "10", "70", "C is 10: expected at least 32, the longest completion."),
+        ("micro-batches", "5", "4", "micro-batches is 5: expected a whole number, 1 to 4."),
+        ("completions", "", "2", "completions is not a number: expected a whole number, 1 to 8."),
+    ],
+)
+def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_picture_back(open_page, label, bad, good, message):
+    page = open_page(WeightExplorer(["grpo", "bnpo"]))
+    page.get_by_label(label, exact=True).fill(bad)
+    expect(page.locator(".message").first).to_have_text(message)
+    expect(page.locator("svg")).to_have_count(0)
+    page.get_by_label(label, exact=True).fill(good)
+    expect(page.locator("svg")).to_have_count(2)
+    expect(page.locator(".message").first).to_be_hidden()
+
+
+def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_one_that_does_not(open_page):
+    page = open_page(WeightExplorer(["reinforce", "grpo"]))
+    page.get_by_label("completions", exact=True).fill("1")
+    expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text("group size 1: no relative signal")
+    expect(page.locator("svg")).to_have_count(1)
+    page.get_by_label("completions", exact=True).fill("2")
+    expect(page.locator("svg")).to_have_count(2)
+
+
+@pytest.mark.parametrize("width", [1200, 700, 420])
+def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
+    page = open_page(
+        WeightExplorer(["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4), width
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(OVERLAPS) == []
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """A JupyterLab of its own with one notebook: the explorer, and a label that Python fills from the trait."""
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": NOTEBOOK}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "n.ipynb").write_text(json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "LAB_SETTINGS_DIR", "LAB_WORKSPACES_DIR")
+    env = {f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(tmp_path / name) for name in folders}
+    settings = tmp_path / "LAB_SETTINGS_DIR" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(QUIET)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = f"-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0".split()
+    command += ["--IdentityProvider.token=t", f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+    log = tmp_path / "lab.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [sys.executable, *command], env={**os.environ, **env, "IPYTHONDIR": str(tmp_path)}, stdout=out, stderr=out
+        )
+        try:
+            yield _answering(f"http://127.0.0.1:{port}", server, log)
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _answering(url: str, server: subprocess.Popen, log: Path) -> str:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"{url}/api/status?token=t", timeout=5):
+                return url
+        except OSError:
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not answer: {log.read_text()}")
+
+
+def test_in_jupyterlab_an_arrow_key_moves_the_picture_and_the_trait_in_python(lab, browser):
+    page = browser.new_page(viewport={"width": 1200, "height": 1000})
+    page.set_default_timeout(60_000)
+    try:
+        page.goto(f"{lab}/doc/tree/n.ipynb?token=t&reset")
+        page.wait_for_function(KERNEL_IDLE)
+        page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+        slider = page.get_by_label("length of completion 1")
+        slider.wait_for()
+        assert row(page, "grpo", 0).locator(".cell").count() == 8
+        slider.press("ArrowRight")
+        slider.press("ArrowRight")
+        expect(row(page, "grpo", 0).locator(".cell")).to_have_count(10)
+        expect(page.get_by_text("python: [10, 8, 32, 32]")).to_be_visible(timeout=20_000)
+    finally:
+        page.close()
