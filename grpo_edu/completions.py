@@ -51,7 +51,7 @@ def read_completions(path: str | Path | None = None, *, dtype: torch.dtype = tor
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: expected JSONL, one completion per line.") from error
 

@@ -114,7 +114,9 @@ class Rollouts:
         ratios = torch.as_tensor(ratio, dtype=dtype)
         if ratios.ndim not in (0, 1) or (ratios.ndim == 1 and len(ratios) != len(lengths)) or not (ratios > 0).all():
             raise ValueError(f"ratio is {ratio}: expected one positive number, or one per completion ({len(lengths)}).")
-        if (ratios != 1).any() and "old_logp" not in others:
+        if (ratios != 1).any():
+            if "old_logp" in others:
+                raise ValueError("from_lengths got both ratio and old_logp: expected one of them, each fixes the ratios.")
             others["old_logp"] = (new - ratios.log().reshape(-1, 1)).clamp(max=0.0)
             new = others["old_logp"] + ratios.log().reshape(-1, 1)
         if "advantage" in others:
@@ -148,8 +150,10 @@ class Rollouts:
         moved = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, Tensor) and (not isinstance(where, torch.dtype) or value.is_floating_point()):
-                moved[field.name] = value.to(where)
+            if not isinstance(value, Tensor) or (isinstance(where, torch.dtype) and not value.is_floating_point()):
+                continue
+            narrow = isinstance(where, torch.dtype) and where.itemsize < 4 and not field.name.endswith("logp")
+            moved[field.name] = value.to(torch.float32 if narrow else where)
         return replace(self, **moved)
 
     @property

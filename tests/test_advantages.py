@@ -124,7 +124,6 @@ def test_group_std_has_no_hidden_ddof_or_eps(name):
         advantages([1, 0], scale=partial(group_std, **bound))
 
 
-@pytest.mark.xfail(strict=True, reason="the [N] std is laid along the tokens of an [N, T] advantage instead of its rows")
 def test_group_std_divides_an_advantage_per_token_by_the_std_of_its_own_row():
     # rewards 1 0 | 3 0: std 1/√2 and 3/√2; advantages 1 2 3 on the tokens of every row: the second prompt's are a third
     rollouts = Rollouts.from_lengths([3] * 4, [1, 0, 3, 0], [0, 0, 1, 1], advantage=[[1.0, 2, 3]] * 4)

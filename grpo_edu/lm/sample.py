@@ -199,8 +199,8 @@ def sample_file(
 
     Columns: ``group_id, sample_id, prompt, answer, completion, tokens, token_ids, logp, ref_logp, reward, truncated,
     max_new_tokens``. ``tokens`` joined is the completion, followed by the end token's own text where there is one
-    (``token_texts`` says how characters of several tokens look). ``logp`` is rounded to 6 decimals. ``ref_logp`` equals
-    it: the frozen model is the sampler.
+    (``token_texts`` says how characters of several tokens look). ``logp`` is float32 to its last digit.
+    ``ref_logp`` equals it: the frozen model is the sampler.
 
     Args:
         model: what ``load`` takes, or a pair (model, tokenizer).
@@ -214,7 +214,7 @@ def sample_file(
         stop: texts that end a completion.
         chat: wrap each prompt in the tokenizer's chat template.
         overwrite: replace ``out`` if it exists.
-        progress: draw a progress bar.
+        progress: draw a progress bar, if the output is a terminal.
 
     Returns:
         The path of the written file.
@@ -236,7 +236,7 @@ def sample_file(
     net, tokenizer = load(model) if isinstance(model, str) else model
     start = len(rows) // samples_per_prompt
     groups = sample_groups(net, tokenizer, asked, CHECKERS[checker], start=start, **run)
-    with tqdm(groups, initial=start, total=len(asked), unit="prompt", disable=not progress) as bar:
+    with tqdm(groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True) as bar:
         rows += _append(partial, bar, f"{len(asked)} prompts")
     _write_lines(Path(out), rows)
     partial.unlink()
@@ -299,7 +299,7 @@ def _row(
 ) -> dict[str, Any]:
     """Row i of a group, as it is written."""
     ids = drawn.ids[i][drawn.mask[i]].tolist()
-    logp = [round(value, 6) for value in drawn.logp[i][drawn.mask[i]].tolist()]
+    logp = [float(f"{value:.9g}") for value in drawn.logp[i][drawn.mask[i]].tolist()]  # 9 digits are all of float32
     end = ids[-1:] if ids[-1] in ends else []
     tokens = token_texts(tokenizer, ids[: len(ids) - len(end)])
     completion = "".join(tokens)

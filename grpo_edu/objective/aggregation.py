@@ -121,7 +121,7 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
     """
     if tokens <= 0 or steps <= 0:
         raise ValueError(f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask of the batch.")
-    return mask * (float(steps) / float(tokens))
+    return mask.to(torch.float64) * (float(steps) / float(tokens))
 
 
 @formula(r"\frac{1}{N}\,\frac{1}{C}", "1/N · 1/C")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
 def index_of(group: Tensor) -> tuple[Tensor, int]:
     """Group numbers as 0 … P-1, ``[N]``, and P. ``[7, 7, 3]`` -> ``([1, 1, 0], 2)``."""
     values, index = torch.unique(group, return_inverse=True)
@@ -39,8 +38,7 @@ def is_dead(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
     lowest = torch.full((count,), torch.inf, dtype=x.dtype, device=x.device)
     low = lowest.scatter_reduce(0, index, x.masked_fill(~keep, torch.inf), "amin")[index]
     high = (-lowest).scatter_reduce(0, index, x.masked_fill(~keep, -torch.inf), "amax")[index]
-    rounding = 8 * torch.finfo(x.dtype).eps
-    return ~((high - low) > rounding * torch.maximum(high.abs(), low.abs()))
+    return ~((high - low) > 8 * torch.finfo(x.dtype).eps * torch.maximum(high.abs(), low.abs()))
 
 
 def size(group: Tensor, keep: Tensor) -> Tensor:

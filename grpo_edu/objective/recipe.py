@@ -218,7 +218,7 @@ class Recipe:
                 f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
             )
         inputs: dict[str, Any] = {name: getattr(rollouts, name) for name in INPUTS}
-        reward = rollouts.reward.double()
+        reward = rollouts.reward
         counted = torch.ones_like(rollouts.group, dtype=torch.bool) if rollouts.scored is None else rollouts.scored
         present = torch.ones_like(counted)
         return {**inputs, "reward": reward, "counted": counted, "present": present, "micro_batch": micro_batch}

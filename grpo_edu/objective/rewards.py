@@ -36,7 +36,7 @@ def overlong_penalty(reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache
 
 @formula(r"r_i-<beta>\textstyle\sum_t k_1", "r - <beta>·Σ_t k1")
 def kl_in_reward(
-    reward: Tensor, mask: Tensor, logp: Tensor, old_logp: Tensor | None, ref_logp: Tensor, *, beta: float
+    reward: Tensor, mask: Tensor, logp: Tensor, ref_logp: Tensor, old_logp: Tensor | None = None, *, beta: float
 ) -> dict[str, Tensor]:
     r"""The KL of the whole completion, k1 under the behaviour policy, taken from its reward before the baseline.
 
@@ -54,8 +54,8 @@ def kl_in_token_reward(
     reward: Tensor,
     mask: Tensor,
     logp: Tensor,
-    old_logp: Tensor | None,
     ref_logp: Tensor,
+    old_logp: Tensor | None = None,
     token_reward: Tensor | None = None,
     *,
     beta: float,
