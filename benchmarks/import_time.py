@@ -1,6 +1,6 @@
 """How much longer `import grpo_edu` takes than `import torch`, side by side in fresh processes. Target: at most 1.15 times.
 
-    python benchmarks/import_time.py [ROUNDS]
+python benchmarks/import_time.py [ROUNDS]
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from .completions import read_completions
 from .objective.catalog import RECIPES, recipe
 from .objective.recipe import MissingReferenceWarning, Recipe, RecipeWarning
 from .rollouts import Rollouts
+from .stepper import step_through
 from .weights import ledger, token_weights
 
 __version__ = "0.1.0"
@@ -19,5 +20,6 @@ __all__ = [
     "ledger",
     "read_completions",
     "recipe",
+    "step_through",
     "token_weights",
 ]

@@ -36,7 +36,7 @@ def plain_errors() -> Iterator[None]:
         warnings.simplefilter("always")
         try:
             yield
-        except (ValueError, TypeError, KeyError, ImportError, OSError) as error:
+        except (ValueError, TypeError, LookupError, ImportError, OSError) as error:
             typer.echo(f"error: {error.args[0] if isinstance(error, KeyError) else error}", err=True)
             raise typer.Exit(2) from None
         finally:
@@ -77,39 +77,71 @@ def lab(
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")] = None,
+    token: Annotated[
+        str | None, typer.Option(help="`i,t`: step through token t of completion i, numbers in the formula.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="Completions for --token; the shipped ones where none is given.")] = None,
+    table: Annotated[bool, typer.Option("--table", help="All recipes by axis.")] = False,
 ) -> None:
-    """List the recipes, or show one: formula, settings, source.
+    """List the recipes, or show one: formula, settings, source, biases; or step through one token.
 
-    Example: `grpo-edu recipes dr_grpo`
+    Example: `grpo-edu recipes dr_grpo --token 49,0`
     """
     with plain_errors():
         from .objective.catalog import RECIPES, recipe
 
-        if name is None:
+        if name is None and table:
+            from .compare import axis_table
+
+            typer.echo(axis_table(RECIPES.values()).to_string())
+        elif name is None:
             width = max(map(len, RECIPES))
             for entry in RECIPES.values():
                 typer.echo(f"{entry.name:<{width}}  {entry.title}")
-            return
-        one = recipe(name)
-        typer.echo(f"{one.name}: {one.title}\n{one.paper}\n\nloss = -Σ_it W_it · (surrogate - KL)")
-        names, formulas = one.describe(), one.formula()
-        for axis, text in formulas.items():
-            if text != "none":
-                typer.echo(f"  {axis:<15} {text:<45} {names[axis]}")
-        typer.echo(f"\nLaTeX:\n{one.latex()}")
+        elif token is not None:
+            _step(name, token, file)
+        else:
+            _show(recipe(name))
+
+
+def _show(one: Recipe) -> None:
+    from .biases import difficulty_bias, length_bias
+
+    typer.echo(f"{one.name}: {one.title}\n{one.paper}\nThe paper's settings: {one.defaults or 'none printed'}.\n")
+    typer.echo("loss = -Σ_it W_it · (surrogate - KL)")
+    names, formulas = one.describe(), one.formula()
+    for axis, text in formulas.items():
+        if text != "none":
+            typer.echo(f"  {axis:<12} {text:<48} {names[axis]}")
+    typer.echo(f"\n{length_bias(one)}\n{difficulty_bias(one)}\n(exact, read off the weights)\n\nLaTeX:\n{one.latex()}")
+
+
+def _step(name: str, token: str, file: Path | None) -> None:
+    from .completions import read_completions
+    from .objective.catalog import recipe
+    from .stepper import step_through
+
+    place = token.split(",")
+    if len(place) != 2 or not all(part.strip().isdigit() for part in place):
+        raise ValueError(f"token is '{token}': expected completion,position, two whole numbers such as 49,0.")
+    typer.echo(str(step_through(recipe(name), read_completions(file), int(place[0]), int(place[1]))))
 
 
 @app.command()
-def compare(left: str, right: str) -> None:
+def compare(
+    left: str,
+    right: str,
+    only: Annotated[str | None, typer.Option(help="Take this one axis from the second recipe: the single change.")] = None,
+) -> None:
     """Two formulas axis by axis; the axes that differ are marked with ≠.
 
-    Example: `grpo-edu compare grpo dr_grpo`
+    Example: `grpo-edu compare grpo dr_grpo --only aggregation`
     """
     with plain_errors():
         from .compare import compare as compared
         from .objective.catalog import recipe
 
-        typer.echo(str(compared(recipe(left), recipe(right))))
+        typer.echo(str(compared(recipe(left), recipe(right), only)))
 
 
 @app.command()
@@ -168,6 +200,51 @@ def _write_report(out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd
     with replacing(out) as target:
         target.write_text(report(chosen, rollouts, table, micro_batch), encoding="utf-8")
     typer.echo(f"wrote {out}")
+
+
+@app.command()
+def sample(
+    prompts: Annotated[Path, typer.Argument(help="JSONL with `prompt` and `answer`.")],
+    out: Annotated[Path, typer.Argument(help="Completions file to write.")],
+    model: Annotated[str, typer.Option(help="Hugging Face id, local folder, .gguf file, or `smollm2`.")] = "smollm2",
+    samples: Annotated[int, typer.Option(help="Completions per prompt.")] = 8,
+    max_new_tokens: Annotated[int, typer.Option(help="Length limit.")] = 64,
+    temperature: Annotated[float, typer.Option(help="Of the sampling distribution; log-probs are of that distribution.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same file on the same machine.")] = 0,
+    checker: Annotated[str, typer.Option(help="What scores a completion: last_number or first_number.")] = "last_number",
+    stop: Annotated[
+        list[str] | None, typer.Option(help="A text that ends a completion; may be repeated. `\\n` is a line end.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat/--plain", help="Use the model's chat template, or the prompt as it is.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where it exists.")] = False,
+) -> None:
+    """Sample completions of any Hugging Face model, score them, and write them with their log-probs.
+
+    Interrupted, it keeps the finished prompts and goes on from there.
+
+    Example: `grpo-edu sample prompts.jsonl out.jsonl --model smollm2 --plain --stop '\\n' --samples 8`
+    """
+    with plain_errors():
+        from .lm.sample import sample_file
+
+        texts = [text.replace("\\n", "\n") for text in stop or []]
+        try:
+            written = sample_file(
+                model,
+                prompts,
+                out,
+                samples_per_prompt=samples,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature,
+                seed=seed,
+                checker=checker,
+                stop=texts,
+                chat=chat,
+                overwrite=overwrite,
+            )
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        typer.echo(f"wrote {written}")
 
 
 @app.command()

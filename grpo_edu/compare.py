@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from .objective.recipe import AXES, Recipe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -50,9 +55,29 @@ class Comparison:
         return f"<table>{head}{cells}</table>"
 
 
-def compare(left: Recipe, right: Recipe) -> Comparison:
-    """``compare(recipe("grpo"), recipe("dr_grpo"))``: which axes differ, with both formulas."""
-    return Comparison(left, right)
+def compare(left: Recipe, right: Recipe, only: str | None = None) -> Comparison:
+    """``compare(recipe("grpo"), recipe("dr_grpo"))``: which axes differ, with both formulas.
+
+    Args:
+        left, right: the recipes.
+        only: an axis; the right side is then the left recipe with this one choice taken from ``right``, the single change.
+
+    Raises:
+        ValueError: no such axis.
+    """
+    if only is None:
+        return Comparison(left, right)
+    if only not in AXES:
+        raise ValueError(f"only is '{only}': expected an axis, one of {', '.join(AXES)}.")
+    return Comparison(left, left.but(f"{left.name} with {right.name}'s {only}", **{only: getattr(right, only)}))
+
+
+def axis_table(recipes: Iterable[Recipe]) -> pd.DataFrame:
+    """All recipes by axis: one row per recipe, one column per axis that any of them uses."""
+    import pandas as pd
+
+    table = pd.DataFrame({entry.name: entry.describe() for entry in recipes}).T
+    return table.loc[:, (table != table.iloc[0]).any() | (table.iloc[0] != "none")]
 
 
 def _choices(recipe: Recipe) -> dict[str, str]:

@@ -33,7 +33,7 @@ def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None
     wide = rollouts.logp.dtype if rollouts.logp.dtype in (torch.float32, torch.float64) else torch.float32
     leaf = rollouts.logp.detach().to(wide).requires_grad_()
     loss = recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch)
-    return -torch.autograd.grad(loss, leaf)[0]
+    return 0.0 - torch.autograd.grad(loss, leaf)[0]
 
 
 def split(rows: int, parts: int) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from grpo_edu import Recipe, Rollouts
 from grpo_edu.objective import groups
-from grpo_edu.objective.advantages import given, group_mean, group_std, leave_one_out, no_baseline, unscaled
+from grpo_edu.objective.advantages import given, group_mean, group_std, leave_one_out, leave_one_out_std, no_baseline, unscaled
 from grpo_edu.objective.filters import drop_dead_groups
 
 REWARDS = [1.0, 0.0, 0.25, -2.0, 3.0, 0.5, 0.5, 7.0, -1.0]
@@ -130,6 +130,16 @@ def test_group_std_divides_an_advantage_per_token_by_the_std_of_its_own_row():
     found = Recipe(baseline=given, scale=partial(group_std, ddof=1, eps=0.0)).plan(rollouts).advantage
     root = 2**0.5
     assert found.flatten().tolist() == near([root, 2 * root, 3 * root] * 2 + [root / 3, 2 * root / 3, root] * 2)
+
+
+@pytest.mark.xfail(strict=True, reason="Σr² - (Σr)²/n loses the spread of float32 rewards, and a lost spread is not divided by")
+def test_leave_one_out_std_of_float32_rewards_far_from_zero():
+    # 100 + 0, .1, .2, .3: leave-one-out advantages -.2, -.0667, .0667, .2; the others' std .1, .1528, .1528, .1
+    reward = torch.tensor([100.0, 100.1, 100.2, 100.3])
+    one = torch.ones(4, 1)
+    rollouts = Rollouts(logp=-one, mask=one.bool(), reward=reward, group=torch.zeros(4, dtype=torch.long))
+    found = Recipe(baseline=leave_one_out, scale=partial(leave_one_out_std, ddof=1, eps=0.0)).plan(rollouts).advantage
+    assert found[:, 0].tolist() == pytest.approx([-2, -0.43644, 0.43644, 2], rel=1e-2)
 
 
 # --- unscored and dead ----------------------------------------------------------------------------------------------------

@@ -191,6 +191,14 @@ def test_kl_may_have_its_own_aggregation():
     assert token_weights(loss, pair())[:, 0].tolist() == near([-0.5 / 10] * 2)
 
 
+def test_kl_keeps_its_own_aggregation_in_every_slice():
+    # W of the policy term 1/4 and 1/16, of the KL term 1/10: two slices of one plan add up to ½·d² = .125
+    loss = Recipe(kl=with_beta(k2, 1.0), aggregation=sequence_mean, kl_aggregation=step_token_mean)
+    plan = loss.plan(pair())
+    parts = [loss.loss(pair()[rows], plan[rows]).item() for rows in (slice(0, 1), slice(1, 2))]
+    assert parts == near([2 * 0.125 / 10, 8 * 0.125 / 10])
+
+
 def test_kl_pulls_towards_the_reference_from_both_sides():
     # more likely than under the reference: down; less likely: up
     for estimator in (k2, k3):

@@ -2,16 +2,15 @@
 
 | cases | here | waits for |
 |---|---|---|
-| B01-B03, B06-B12 | aggregation, masks, dead groups | |
+| B01-B03, B06-B12 | aggregation, masks, dead groups (an empty batch, B08, is an invariant of every recipe) | |
 | B05 | the token-mean weights | explaining a verl config: dual clip, shadowed keys |
 | B13-B19, B21, B23 | advantages | the printed diagnosis of B17, B19 and B23 |
-| B20 | one division only, no dilution by dead groups | batch std |
-| B22 a, b | scale of a reward, weighted sum of two | GDPO (second half of b, and c) |
+| B20, B22 | one and two normalisations, scale of a reward, several rewards | |
 | B25, B26, B29 | masked values | the entropy metric of B29 |
-| B32, B33, B34 | clip | counting updates from a config (B33), dual clip (B34) |
+| B32, B33, B34 | clip, dual clip | counting updates from a config (B33) |
 | B35, B36, B38 | sequence ratio, bounds | the config half of B38 d |
-| B37 | the GSPO half | importance correction by a product of ratios |
-| B39, B40 a, b, d | KL | output caps, ratio-corrected k3 (B40 c), KL in the reward (the path of B40 d), dropout (B40 e) |
+| B37 | product of ratios for the sampler, GSPO's mean | |
+| B39, B40 a-d | KL | output caps (B39), reading the KL switches of a version (B40 d), dropout (B40 e) |
 | B41, B44 | loss 0 at the start, 1/len | reading logs |
 | B04, B24 | | explaining configs |
 | B27, B28, B31, B42, B43 | | loading rollouts |
@@ -26,9 +25,17 @@ from math import comb, exp, inf, log, nan, sqrt
 import pytest
 import torch
 
-from grpo_edu import RECIPES, Recipe, RecipeWarning, Rollouts, recipe, token_weights
+from grpo_edu import Recipe, RecipeWarning, Rollouts, token_weights
 from grpo_edu.objective import groups
-from grpo_edu.objective.advantages import given, group_mean, group_std, leave_one_out, no_baseline
+from grpo_edu.objective.advantages import (
+    batch_whiten,
+    decoupled_rewards,
+    given,
+    group_mean,
+    group_std,
+    leave_one_out,
+    no_baseline,
+)
 from grpo_edu.objective.aggregation import (
     constant,
     constant_sum,
@@ -39,9 +46,11 @@ from grpo_edu.objective.aggregation import (
     step_token_mean,
     token_sum,
 )
-from grpo_edu.objective.filters import drop_dead_groups
-from grpo_edu.objective.kl import k1, k2, k3
-from grpo_edu.objective.surrogates import cispo, gspo, ppo_clip, reinforce
+from grpo_edu.objective.corrections import sequence_masked_is, sequence_truncated_is
+from grpo_edu.objective.filters import drop_dead_groups, truncation_mask
+from grpo_edu.objective.kl import k1, k2, k3, k3_ratio
+from grpo_edu.objective.rewards import kl_in_reward
+from grpo_edu.objective.surrogates import cispo, dual_clip, gspo, ppo_clip, reinforce
 from grpo_edu.weights import split
 
 STD = partial(group_std, ddof=1, eps=1e-4)
@@ -164,6 +173,17 @@ def test_masking_a_truncated_completion_takes_it_out_of_the_denominator_too():
     mask, _ = rows([10, 15, 5])
     mask[2] = False
     assert plain(step_token_mean(mask)) == near([0, 0.04])
+
+
+@pytest.mark.parametrize("in_baseline", [True, False])
+def test_the_truncation_mask_takes_the_tokens_of_the_row_out_of_the_denominator(in_baseline):
+    # B09: the same lengths, the third truncated: 1/25
+    rollouts = Rollouts.from_lengths([10, 15, 5], [1, 0, 0], truncated=torch.tensor([False, False, True]))
+    masked = partial(truncation_mask, in_baseline=in_baseline)
+    loss = Recipe(baseline=group_mean, surrogate=CLIP, aggregation=step_token_mean, filters=(masked,))
+    weight = loss.plan(rollouts).weight
+    assert plain(weight) == near([0, 0.04])
+    assert weight[2].abs().max().item() == 0
 
 
 def test_tool_tokens_are_not_part_of_the_length():
@@ -338,6 +358,16 @@ def test_a_dead_group_does_not_change_the_advantages_of_a_live_one():
     assert both[:4] == near(advantages([1, 0, 0, 0]))
 
 
+def test_a_second_normalisation_over_the_batch_depends_on_the_dead_groups():
+    # B20: z-scores 1.5 -.5 -.5 -.5 and four 0 have the std √(3/7) over the batch: x1.5275, 2.2913 and -.7638
+    group, counted = torch.tensor([0] * 4 + [1] * 4), torch.ones(8, dtype=torch.bool)
+    reward = torch.tensor([1, 0, 0, 0, 1, 1, 1, 1], dtype=torch.float64)
+    once = group_std(group_mean(reward, group, counted), reward, group, counted, ddof=1, eps=0.0)
+    twice = batch_whiten(once, counted, ddof=1, eps=0.0)
+    assert once.tolist() == near([1.5] + [-0.5] * 3 + [0] * 4)
+    assert twice.tolist() == near([2.29128785] + [-0.76376262] * 3 + [0] * 4, rel=1e-8)
+
+
 def test_statistics_belong_to_the_prompt_not_to_the_batch():
     # B21: over the batch (mean 3/8, std .5175) the easy prompt would get +1.2074 and every failure -.7244, dead group included
     result = advantages([1, 1, 1, 0, 0, 0, 0, 0], group=[0] * 4 + [1] * 4)
@@ -355,6 +385,30 @@ def test_the_advantage_of_a_weighted_sum_of_two_rewards():
     # B22 b: totals [1, .5, 1.5, 0]: mean .75, std √(1.25/3) = .6454972: .25/.6455972 and .75/.6455972
     first, second = torch.tensor([[1.0, 0, 1, 0], [0, 1, 1, 0]], dtype=torch.float64)
     assert advantages(first + 0.5 * second) == near([0.38723834, -0.38723834, 1.16171503, -1.16171503], rel=1e-7)
+
+
+def decoupled(parts, group=None, scale=lambda advantage: advantage, eps=1e-4, weights=None):
+    """GDPO's advantages; only the reward parts are looked at."""
+    rollouts = Rollouts.from_lengths([1] * len(parts), [0] * len(parts), group, reward_parts=torch.tensor(parts).double())
+    loss = Recipe(baseline=partial(decoupled_rewards, ddof=1, eps=eps, weights=weights), scale=scale)
+    return loss.plan(rollouts).advantage[:, 0].tolist()
+
+
+def test_two_rewards_normalised_on_their_own_and_then_added():
+    # B22 b: both have std √(1/3): z = ±.5/.57745 = ±.86588; z1 + .5·z2: .86588·(1 - .5), …, .86588·1.5
+    found = decoupled([[1, 0], [0, 1], [1, 1], [0, 0]], weights=(1.0, 0.5))
+    assert found == near([0.43293771, -0.43293771, 1.29881314, -1.29881314], rel=1e-7)
+
+
+def test_a_batch_of_one_prompt_hides_how_many_rewards_differ():
+    # B22 c: two rewards differ (total 0, 2) or one (0, 1): sums of z ±√2 and ±1/√2. Whitened alone both are ±1/√2;
+    # together the std is √((2 + 2 + .5 + .5)/3) = 1.29099: ±1.09545 and ±.54772, 2 to 1
+    whiten = partial(batch_whiten, ddof=1, eps=0.0)
+    two, one = [[0, 0], [1, 1]], [[0, 0], [1, 0]]
+    assert decoupled(two, scale=whiten, eps=0.0) == near([-sqrt(0.5), sqrt(0.5)])
+    assert decoupled(one, scale=whiten, eps=0.0) == near([-sqrt(0.5), sqrt(0.5)])
+    expected = [-sqrt(1.2), sqrt(1.2), -sqrt(0.3), sqrt(0.3)]
+    assert decoupled(two + one, [0, 0, 1, 1], scale=whiten, eps=0.0) == near(expected)
 
 
 def test_a_spread_over_the_batch_with_none_inside_any_group_teaches_nothing():
@@ -448,6 +502,16 @@ def test_a_negative_advantage_has_no_upper_bound():
     assert slope_of(CLIP, 1.5, -1.0) == near(1.5)
 
 
+@pytest.mark.parametrize(("ratio", "loss", "slope"), [(1.5, 1.5, 1.5), (6, 3, 0)])
+def test_dual_clip_bounds_a_negative_advantage(ratio, loss, slope):
+    # B34: A = -1, c = 3: the objective is at least -3, so ratio 6 has loss 3 and no gradient; ratio 1.5 is left alone
+    dual = partial(dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0)
+    rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, advantage=[-1.0])
+    assert GIVEN.but(surrogate=dual, aggregation=token_sum).loss(rollouts).item() == near(loss)
+    assert slope_of(dual, ratio, -1.0) == near(slope)
+    assert slope_of(dual, 6.0, 1.0) == 0
+
+
 def test_gspo_clips_at_its_own_eps_where_a_token_clip_never_would():
     # B35: log-ratio .001 on 100 tokens: s = e^.001 = 1.0010005 > 1 + 4e-4: nothing for A > 0, all for A < 0; 0.2 never clips
     for advantage, expected in [(1.0, 0.0), (-1.0, -1.0010005 / 100)]:
@@ -479,6 +543,25 @@ def test_the_sequence_ratio_does_not_grow_with_length(log_ratio, length):
     # B36, B37: e^.001 = 1.0010005 and e^.012 = 1.01207 for any length; the products over 100 tokens are 1.10517 and 3.3201
     rollouts = Rollouts.from_lengths([length], [0], ratio=exp(log_ratio), advantage=[-1.0])
     assert GIVEN.but(surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4)).loss(rollouts).item() == near(exp(log_ratio))
+
+
+@pytest.mark.parametrize(
+    ("correction", "factor"),
+    [
+        # π_old/π_sampler = e^.012 on 100 tokens: the product e^1.2 = 3.3201, capped at 3, whole below a cap of 5, dropped above 3
+        (partial(sequence_truncated_is, cap=3.0), 3.0),
+        (partial(sequence_truncated_is, cap=5.0), 3.3201169227365475),
+        (partial(sequence_masked_is, cap=3.0), 0.0),
+        (partial(sequence_masked_is, cap=5.0), 3.3201169227365475),
+    ],
+)
+def test_the_weight_for_another_sampler_is_a_product_over_the_completion(correction, factor):
+    # B37: A = 1, W = 1/100
+    plainly = Rollouts.from_lengths([100], [0], advantage=[1.0])
+    old, sampler = plainly.logp, plainly.logp - 0.012
+    rollouts = Rollouts.from_lengths([100], [0], advantage=[1.0], old_logp=old, sampler_logp=sampler)
+    weights = token_weights(GIVEN.but(correction=correction), rollouts)
+    assert weights[0].tolist() == near([factor / 100] * 100)
 
 
 def test_swapped_clip_bounds_are_said_to_be_idle_below():
@@ -598,6 +681,29 @@ def test_a_step_on_the_kl_term_alone_lowers_the_kl(estimator):
     (gradient,) = torch.autograd.grad(loss.loss(rollouts), logits)
     assert kl((TWO - gradient).log_softmax(0)) < kl(TWO)
     assert kl((TWO + gradient).log_softmax(0)) > kl(TWO)  # what subtracting the term would do
+
+
+def test_off_policy_the_ratio_makes_the_kl_estimate_right():
+    # B40 c: actions drawn from old = .6 .4. With the ratio: Σ old·(π/old)·k3 = .36806 and the reverse KL's gradient, .19775.
+    # Without: k3 = 1/1.8 + ln 1.8 - 1 = .143342 and 5 + ln .2 - 1 = 2.390562: .6·.143342 + .4·2.390562 = 1.04223.
+    old = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    logits = TWO.clone().requires_grad_()
+    logp = logits.log_softmax(0)
+    value = (old * k3_ratio(logp, old.log(), HALF, beta=1.0)).sum()
+    assert value.item() == near(0.3680642071684971)
+    assert torch.autograd.grad(value, logits)[0].tolist() == near([0.1977502119602598, -0.1977502119602598])
+    assert (old * k3(TWO, HALF, beta=1.0)).sum().item() == near(1.0422301, rel=1e-6)
+
+
+def test_a_kl_taken_from_the_reward_drives_a_dead_group():
+    # B40 d: four rewards 1, one token each, k1 = 10 20 30 40, beta .001: the totals .99 .98 .97 .96 of the next test
+    rollouts = Rollouts.from_lengths([1] * 4, [1] * 4)
+    ref = rollouts.logp - torch.tensor([[10.0], [20.0], [30.0], [40.0]], dtype=torch.float64)
+    rollouts = Rollouts(rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=ref)
+    loss = Recipe(baseline=group_mean, scale=partial(group_std, ddof=1, eps=1e-6))
+    assert loss.plan(rollouts).advantage[:, 0].tolist() == [0] * 4
+    found = loss.but(rewards=(partial(kl_in_reward, beta=0.001),)).plan(rollouts).advantage[:, 0].tolist()
+    assert found == near([1.16180501, 0.38726834, -0.38726834, -1.16180501], rel=1e-6)
 
 
 def test_a_kl_in_the_reward_drives_a_group_of_equal_outcomes():

@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 from grpo_edu import Recipe, RecipeWarning, Rollouts, token_weights
 from grpo_edu.objective import axes
 from grpo_edu.objective.advantages import given
-from grpo_edu.objective.aggregation import prompt_token_mean, sequence_mean, step_token_mean, token_sum
-from grpo_edu.objective.surrogates import cispo, gspo, ppo_clip, reinforce
+from grpo_edu.objective.aggregation import sequence_mean, step_token_mean, token_sum
+from grpo_edu.objective.surrogates import cispo, dual_clip, gmpo, gspo, gspo_token, ppo_clip, reinforce, sapo, sequence_product
 
 CLIP = partial(ppo_clip, eps_low=0.2, eps_high=0.3)
 GSPO = partial(gspo, eps_low=3e-4, eps_high=4e-4)
 CISPO = partial(cispo, low=0.5, high=2.0)
 SURROGATES = [reinforce, CLIP, GSPO, CISPO]
+OTHERS = [
+    partial(dual_clip, eps_low=0.2, eps_high=0.3, cap=3.0),
+    partial(gspo_token, eps_low=3e-4, eps_high=4e-4),
+    partial(sequence_product, eps_low=0.2, eps_high=0.3),
+    partial(gmpo, eps_low=0.4, eps_high=0.4),
+    partial(sapo, tau_pos=1.0, tau_neg=1.05),
+]
+SHARED = {"gspo", "sequence_product", "gmpo"}  # one ratio speaks for a completion: the factors hold under a W uniform in it
 
 
 def near(value, rel=1e-12):
@@ -187,7 +195,7 @@ def off_policy(seed, spread):
     )
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES, ids=lambda s: axes.function_of(s).__name__)
+@pytest.mark.parametrize("surrogate", SURROGATES + OTHERS, ids=lambda s: axes.function_of(s).__name__)
 @pytest.mark.parametrize("spread", [0.0, 3e-4, 0.3, 3.0, 25.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
@@ -196,10 +204,10 @@ def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
     plan = loss.plan(rollouts)
     expected = plan.weight * by_hand(surrogate, loss.token_inputs(rollouts, plan))
     torch.testing.assert_close(token_weights(loss, rollouts), expected, rtol=1e-12, atol=1e-15)
-    if surrogate is not GSPO:  # a surrogate per token takes any W
-        pooled = loss.but(aggregation=prompt_token_mean)
-        expected = pooled.plan(rollouts).weight * by_hand(surrogate, loss.token_inputs(rollouts, plan))
-        torch.testing.assert_close(token_weights(pooled, rollouts), expected, rtol=1e-12, atol=1e-15)
+    if axes.function_of(surrogate).__name__ not in SHARED:  # any W will do, here one that differs from token to token
+        ramp = loss.but(aggregation=lambda mask: mask * torch.linspace(0.1, 1.0, 9, dtype=torch.float64))
+        expected = ramp.plan(rollouts).weight * by_hand(surrogate, ramp.token_inputs(rollouts, plan))
+        torch.testing.assert_close(token_weights(ramp, rollouts), expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("surrogate", [CLIP, GSPO])

@@ -9,11 +9,27 @@ from matplotlib.figure import Figure
 
 from ..objective.advantages import given
 from ..objective.aggregation import constant, sequence_mean, step_token_mean
+from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
+from ..plots.heatmap import weight_map
 from ..plots.style import COLOURS, evidence, new_figure
 from ..rollouts import Rollouts
-from ..weights import token_weights
+from ..weights import ledger, token_weights
 from .registry import Figured, register
+
+THREE = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], max_new_tokens=10)
+SHOWN = (recipe("grpo").but("grpo", kl=None), recipe("dr_grpo"), recipe("dapo"))
+
+
+def three_data() -> pd.DataFrame:
+    """The ledger of three completions, one right and two wrong, under GRPO, Dr. GRPO and DAPO."""
+    return pd.concat([ledger(one, THREE).assign(recipe=one.name) for one in SHOWN], ignore_index=True)
+
+
+def three_draw(_: pd.DataFrame) -> Figure:
+    """The heat map of the same completions."""
+    return weight_map(SHOWN, THREE, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
+
 
 STRIPS = {
     "sequence mean (GRPO): 1/N · 1/|o|": sequence_mean,
@@ -67,5 +83,17 @@ register(
         level="exact",
         data=strips_data,
         draw=strips_draw,
+    )
+)
+register(
+    Figured(
+        name="weight_map_three_completions",
+        title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
+        alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. GRPO: +0.192, -0.096 and -0.024 per token; "
+        "Dr. GRPO and DAPO: the same push on every wrong token, and four times the share for the long one.",
+        answers="where the length bias is: Dr. GRPO (arXiv 2503.20783) §3.1; coverage rows 29 and 36",
+        level="exact",
+        data=three_data,
+        draw=three_draw,
     )
 )

@@ -76,9 +76,10 @@ def text(choice: Choice) -> str:
     return fill(choice, getattr(function, "text", function.__name__))
 
 
-def inputs_of(choice: Choice) -> set[str]:
-    """Names of everything that a choice asks for."""
-    return set(_parameters(function_of(choice)))
+def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
+    """Names of everything that a choice asks for, or of what it cannot do without."""
+    parameters = _parameters(function_of(choice))
+    return {name for name, parameter in parameters.items() if not required or parameter.default is parameter.empty}
 
 
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+
 def index_of(group: Tensor) -> tuple[Tensor, int]:
     """Group numbers as 0 … P-1, ``[N]``, and P. ``[7, 7, 3]`` -> ``([1, 1, 0], 2)``."""
     values, index = torch.unique(group, return_inverse=True)

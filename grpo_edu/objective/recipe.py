@@ -121,6 +121,11 @@ class Recipe:
         Raises:
             ValueError: a choice needs a field that is missing, or a group baseline meets a group of one.
         """
+        return self.plan_with_inputs(rollouts, micro_batch)[0]
+
+    @torch.no_grad()
+    def plan_with_inputs(self, rollouts: Rollouts, micro_batch: Tensor | None = None) -> tuple[Plan, dict[str, Any]]:
+        """The plan, and everything it was made from by name: shaped ``reward``, ``counted``, ``centred`` …"""
         inputs = self._step_inputs(rollouts, micro_batch)
         for shaping in self.rewards:
             if "ref_logp" in axes.inputs_of(shaping) and rollouts.ref_logp is None:
@@ -135,7 +140,7 @@ class Recipe:
         inputs["advantage"] = advantage
         weight = axes.run(self.aggregation, inputs).to(advantage.dtype)
         kl_weight = axes.run(self.kl_aggregation, inputs).to(advantage.dtype) if self.kl_aggregation else weight
-        return Plan(part.mask, advantage, weight, kl_weight)
+        return Plan(part.mask, advantage, weight, kl_weight), inputs
 
     def loss(self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None) -> Tensor:
         """The scalar loss, differentiable by ``rollouts.logp``.
@@ -225,7 +230,7 @@ class Recipe:
 
     def _advantage(self, inputs: dict[str, Any], rollouts: Rollouts) -> Tensor:
         """``[N, T]`` scaled advantages, 0 under the mask and on unscored rows."""
-        centred = axes.run(self.baseline, inputs)
+        centred = inputs["centred"] = axes.run(self.baseline, inputs)
         advantage = axes.run(self.scale, {**inputs, "advantage": centred})
         if advantage.ndim == 2 and getattr(axes.function_of(self.surrogate), "per_sequence", False):
             raise ValueError(

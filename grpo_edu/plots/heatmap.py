@@ -19,6 +19,8 @@ from ..rollouts import Rollouts
 from ..weights import factors
 from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
 
+NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
+
 
 @picture
 def weight_map(
@@ -41,19 +43,22 @@ def weight_map(
     A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
     """
     panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
-    norm = symmetric(x for p in panels for x in p["weight"][p["mask"]].tolist())
+    many = len(rollouts) > NUMBERED_ROWS
+    norm = symmetric((x for p in panels for x in p["weight"][p["mask"]].tolist()), quantile=0.97 if many else 1.0)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
     height = 1.5 + lines * (0.7 + max(1.2, min(7.0, 0.22 * len(rollouts))))
-    figure = new_figure(2.0 + 4.3 * columns, height)
+    figure = new_figure(2.0 + 3.0 * columns, height)
     axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis, recipe, data in zip(axes, recipes, panels, strict=False):
-        draw_weights(axis, data, norm, f"{recipe.name}   W = {recipe.formula()['aggregation']}")
+        draw_weights(axis, data, norm, recipe.name, f"W = {recipe.formula()['aggregation']}")
     for axis in axes[::columns]:
         label_rows(axis, rollouts)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    bar = figure.colorbar(ScalarMappable(norm, SIGNED), ax=list(axes), shrink=0.8, aspect=30, pad=0.01)
+    bar = figure.colorbar(
+        ScalarMappable(norm, SIGNED), ax=list(axes), shrink=0.8, aspect=30, pad=0.01, extend="both" if many else "neither"
+    )
     bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
     figure.suptitle(title or "Gradient weight of every token: orange is pushed up, purple down", ha="left", x=0.01)
     evidence(figure, "exact")
@@ -77,7 +82,7 @@ def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, r
     }
 
 
-def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str) -> None:
+def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str) -> None:
     """One panel on the given axes."""
     shown = np.where(data["mask"], data["weight"], np.nan)
     axis.set_facecolor(MASKED)
@@ -87,13 +92,15 @@ def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, ti
         axis.add_patch(Rectangle((t - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#777777", linewidth=0))
     if data["clipped"].any():
         axis.legend(handles=[Patch(facecolor="none", hatch="////", edgecolor="#777777", label="clipped")], loc="lower right")
-    axis.set(title=title, xlabel="token position")
+    axis.set_title(title, pad=16)
+    axis.text(0, 1.02, formula, transform=axis.transAxes, fontsize=7.5, va="bottom")
+    axis.set(xlabel="token position", xlim=(-0.5 - 3 * (rows > NUMBERED_ROWS), width - 0.5))
     axis.tick_params(length=0)
-    if rows <= 32:
+    if rows <= NUMBERED_ROWS:
         for i in range(rows):
             text = f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %" if data["push"][i] else "0      0 %"
             axis.text(width - 0.3, i, text, va="center", ha="left", fontsize=7, clip_on=False, family="monospace")
-        axis.text(width - 0.3, -0.75, "push   share", va="bottom", ha="left", fontsize=7, color="#555555", family="monospace")
+        axis.text(width - 0.3, -0.52, "push   share", va="bottom", ha="left", fontsize=7, color="#555555", family="monospace")
     else:
         _share_bars(axis, data["share"])
 
@@ -113,11 +120,17 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
     scored = rollouts.scored.tolist()  # type: ignore[union-attr]
     rows = zip(rollouts.reward.tolist(), rollouts.lengths.tolist(), scored, strict=True)
     labels = [f"r={reward:.3g} |o|={length}" if known else f"not scored |o|={length}" for reward, length, known in rows]
-    step = 1 if len(labels) <= 32 else 8
-    axis.set_yticks(range(0, len(labels), step), labels[::step])
-    axis.set_ylabel("completion: reward, length")
     group = rollouts.group.tolist()
-    for i in range(1, len(group)):
-        if group[i] != group[i - 1]:
-            for peer in axis.figure.axes:
-                peer.axhline(i - 0.5, color="#333333", linewidth=0.8)
+    starts = [i for i in range(len(group)) if i == 0 or group[i] != group[i - 1]]
+    if len(labels) <= NUMBERED_ROWS:
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_ylabel("completion: reward, length")
+    else:
+        middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(group)], strict=True)]
+        axis.set_yticks(middles, [f"prompt {group[i]}" for i in starts])
+        right = [i for i, value in enumerate(rollouts.reward.tolist()) if value > 0]
+        axis.plot([-2] * len(right), right, ">", color="#333333", markersize=3, clip_on=False)
+        axis.set_ylabel("completions of each prompt (▸ reward above 0)")
+    for i in starts[1:]:
+        for peer in axis.figure.axes:
+            peer.axhline(i - 0.5, color="#333333", linewidth=0.8)

@@ -63,9 +63,10 @@ def new_figure(width: float, height: float) -> Picture:
     return Picture(figsize=(width, height), layout="constrained")
 
 
-def symmetric(values: Iterable[float]) -> TwoSlopeNorm:
-    """One colour scale around zero for every panel of a picture."""
-    largest = max((abs(v) for v in values), default=0.0) or 1.0
+def symmetric(values: Iterable[float], quantile: float = 1.0) -> TwoSlopeNorm:
+    """One colour scale around zero for every panel of a picture; sizes above the quantile share the last colour."""
+    sizes = sorted(abs(v) for v in values if v != 0)
+    largest = sizes[min(len(sizes) - 1, int(quantile * len(sizes)))] if sizes else 1.0
     return TwoSlopeNorm(0.0, -largest, largest)
 
 

@@ -96,11 +96,21 @@ def _completion(i: int, rollouts: Rollouts, data: dict[str, np.ndarray], norm: T
     assert rollouts.tokens is not None
     assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
-    prompt = f" · prompt: {escape(rollouts.prompts[i])}" if rollouts.prompts else ""
-    numbers = f"push per token {data['push'][i]:+.3g} · share of the step {100 * data['share'][i]:+.1f} %"
+    prompt = f" · prompt: {escape(_tail(rollouts.prompts[i]))}" if rollouts.prompts else ""
+    numbers = f"push per token {_signed(data['push'][i], '.3g')} · share of the step {_signed(100 * data['share'][i], '.1f')} %"
     head = f"completion {i} · reward {reward} · {int(data['mask'][i].sum())} tokens · {numbers}{prompt}"
     spans = (_token(text, i, t, data, norm) for t, text in enumerate(rollouts.tokens[i]))
     return f'<div class="row"><div class="head">{head}</div><div class="text">{"".join(spans)}</div></div>'
+
+
+def _tail(prompt: str, longest: int = 70) -> str:
+    """The end of a prompt, where its question stands."""
+    line = " ".join(prompt.split())
+    return line if len(line) <= longest else "… " + line[-longest:]
+
+
+def _signed(value: float, form: str) -> str:
+    return format(value, "+" + form) if value else "0"
 
 
 def _token(text: str, i: int, t: int, data: dict[str, np.ndarray], norm: TwoSlopeNorm) -> str:

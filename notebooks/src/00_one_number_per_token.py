@@ -109,14 +109,16 @@ recipe("dr_grpo")
 # %%
 from grpo_edu.plots.heatmap import weight_map
 
-weight_map([grpo, recipe("dr_grpo"), recipe("dapo")], rollouts, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
+three = [grpo, recipe("dr_grpo"), recipe("dapo")]
+weight_map(three, rollouts, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
 
 # %% [markdown]
 # Dr. GRPO looks pale because of its constant: 1/10 is smaller than 1/2. A factor common to *all* tokens is only a learning rate, so
 # divide each panel by its own total before you compare the pattern:
 
 # %%
-weight_map([grpo, recipe("dr_grpo"), recipe("dapo")], rollouts, relative=True, title="Same pattern for Dr. GRPO and DAPO within one prompt; GRPO differs")
+title = "Within one prompt Dr. GRPO and DAPO share one pattern; GRPO's is another"
+weight_map(three, rollouts, relative=True, title=title)
 
 # %% [markdown]
 # Within one prompt, DAPO's token mean and Dr. GRPO's constant differ by one factor only. (Across prompts, and from step to step, they
@@ -139,7 +141,7 @@ WeightExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[
 
 # %%
 off_policy = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], ratio=[1.5, 1.5, 1.0], max_new_tokens=10)
-weight_map([grpo, recipe("dr_grpo"), recipe("dapo")], off_policy, title="Above the clip a right answer loses its push, a wrong one does not")
+weight_map(three, off_policy, title="Above the clip a right answer loses its push, a wrong one does not")
 
 # %% [markdown]
 # ## 6. What breaks
@@ -159,14 +161,15 @@ grpo.loss(rollouts).item(), token_weights(grpo, rollouts).abs().max().item()
 # ## 7. Real completions
 #
 # The package ships completions that SmolLM2-135M-Instruct sampled on small arithmetic, scored by a checker. Orange tokens go up,
-# purple ones down; the same completions under two recipes:
+# purple ones down. Here are three answers to "2 + 3": the only right one of its group, a wrong one of 10 tokens, and a wrong one of 80
+# that ran on to the limit. The same completions under two recipes:
 
 # %%
 from grpo_edu import read_completions
 from grpo_edu.plots.text import weights_on_text
 
 real = read_completions()
-weights_on_text([grpo, recipe("dr_grpo")], real, rows=range(4), relative=True)
+weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
 
 # %% [markdown]
 # All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale; under
@@ -174,7 +177,8 @@ weights_on_text([grpo, recipe("dr_grpo")], real, rows=range(4), relative=True)
 # louder than under Dr. GRPO.
 
 # %%
-weight_map([grpo, recipe("dr_grpo"), recipe("dapo")], real, relative=True, title="SmolLM2 on arithmetic: under GRPO short answers are dark, long ones pale")
+title = "SmolLM2 on arithmetic: under GRPO short answers are dark, long ones pale"
+weight_map(three, real, relative=True, title=title)
 
 # %% [markdown]
 # ## 8. In the frameworks
