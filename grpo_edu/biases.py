@@ -26,7 +26,9 @@ class LengthBias:
     def __str__(self) -> str:
         known = [x for x in (self.right, self.wrong) if not math.isnan(x)]
         if all(math.isclose(x, 1.0, rel_tol=1e-9) for x in known):
-            return "Length: no bias inside a prompt; the last token is pushed alike in short and long completions of equal reward."
+            return (
+                "Length: no bias inside a prompt; the last token is pushed alike in short and long completions of equal reward."
+            )
         return (
             f"Length: in a completion four times longer the last token is pushed {self.right:.2f} times as hard where it is right (short right "
             f"answers gain) and {self.wrong:.2f} times where it is wrong (long wrong answers are spared)."

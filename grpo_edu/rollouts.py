@@ -70,6 +70,8 @@ class Rollouts:
             if value is not None:
                 object.__setattr__(self, name, _at_least_float32(name, value))
         if not isinstance(self.group, Tensor):
+            if not all(isinstance(g, int) for g in self.group):
+                raise TypeError(f"group is {self.group!r}: expected whole numbers, the prompt of each completion.")
             object.__setattr__(self, "group", torch.as_tensor(self.group))
         _validate(self)
 
@@ -131,6 +133,10 @@ class Rollouts:
     def __getitem__(self, rows: Tensor | slice) -> Rollouts:
         """The given rows (a slice, indices or a bool mask), for one micro-batch. Not validated again."""
         index = torch.arange(len(self), device=self.mask.device)[rows]
+        if index.ndim != 1:
+            raise TypeError(
+                f"rows is {rows!r}: expected a slice, a list of indices or a bool mask. For one row: rollouts[i : i + 1]."
+            )
         values: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -173,6 +179,12 @@ def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
 def _rewards(reward: Any, scored: Tensor | None) -> tuple[Tensor, Tensor]:
     """Rewards in float32 or wider with None turned into (0, not scored)."""
     if not isinstance(reward, Tensor):
+        if scored is not None or isinstance(reward, (str, bytes)) or not isinstance(reward, Sequence):
+            raise TypeError(
+                f"reward is {reward!r}: expected a tensor, or a list of numbers and None (without scored, which None says)."
+            )
+        if not all(r is None or isinstance(r, (int, float)) for r in reward):
+            raise TypeError(f"reward is {list(reward)}: expected numbers, or None where a completion was not scored.")
         scored = torch.tensor([r is not None for r in reward])
         reward = torch.tensor([0.0 if r is None else float(r) for r in reward], dtype=torch.float64)
     reward = _at_least_float32("reward", reward)
@@ -207,7 +219,7 @@ def _validate(rollouts: Rollouts) -> None:
     if rollouts.group.is_floating_point() or rollouts.group.dtype == torch.bool:
         raise TypeError(f"group has dtype {rollouts.group.dtype}: expected whole numbers, the prompt of each completion.")
     limit = rollouts.max_new_tokens
-    if limit is not None and (not isinstance(limit, int) or limit < int(mask.sum(dim=1).max())):
+    if limit is not None and (not hasattr(limit, "__index__") or limit < int(mask.sum(dim=1).max())):
         raise ValueError(
             f"max_new_tokens is {limit} but the longest completion has {int(mask.sum(dim=1).max())} trained tokens: "
             "expected a whole number that no completion exceeds. Give the sampler's own limit."

@@ -174,7 +174,6 @@ def test_generation_token_mean_gives_float64():
     assert generation_token_mean(mask, tokens=7)[0].tolist() == near([1 / 7] * 3)
 
 
-@pytest.mark.xfail(strict=True, reason="the plan rounds W to the dtype of the advantage, float32 where the rewards are")
 def test_float32_rewards_leave_the_weight_in_float64():
     # the log-probs are float64; W = 1/(2·7) with 16 digits
     one = torch.ones(2, 3, dtype=torch.float64)

@@ -49,7 +49,6 @@ def test_many_rows_get_prompts_and_bars_and_no_window_is_left_open():
     figure = weight_map([GRPO], read_completions(), relative=True)
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == [f"prompt {g}" for g in range(10)]
     assert len(figure.png()) > 10_000
-    assert figure.png() == weight_map([GRPO], read_completions(), relative=True).png()
     assert plt.get_fignums() == before
 
 

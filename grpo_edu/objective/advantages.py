@@ -336,11 +336,13 @@ def leave_one_out_std(advantage: Tensor, reward: Tensor, group: Tensor, counted:
 
     Source: NeMo-RL's default "grpo" (``calculate_baseline_and_std_per_prompt``).
     """
-    others = groups.total(counted.to(reward.dtype), group) - counted.to(reward.dtype)
-    first = groups.total(reward * counted, group) - reward * counted
-    second = groups.total(reward**2 * counted, group) - reward**2 * counted
+    x = torch.where(
+        counted, (reward - groups.mean(reward, group, counted)).double(), 0.0
+    )  # centred, so that squares do not cancel
+    others = groups.size(group, counted) - counted.double()
+    first, second = groups.total(x, group) - x, groups.total(x**2, group) - x**2
     variance = (second - first**2 / others.clamp(min=1)) / (others - ddof).clamp(min=1)
-    rounding = 64 * torch.finfo(reward.dtype).eps * (second / others.clamp(min=1))
+    rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
     return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)
 

@@ -80,7 +80,7 @@ def k3(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 
     .. math:: \beta\,(e^{-d_{it}} + d_{it} - 1)
 
-    ``-d`` is limited to ±20 before ``expm1``, so the value is exact near 0 and both value and gradient stay finite.
+    ``-d`` is limited to ±20 before ``expm1``: the value keeps its sign near 0, and value and gradient stay finite.
 
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 4; verl ``low_var_kl``.
     """

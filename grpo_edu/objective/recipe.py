@@ -138,8 +138,8 @@ class Recipe:
         inputs.update(part._asdict())
         advantage = self._advantage(inputs, rollouts)
         inputs["advantage"] = advantage
-        weight = axes.run(self.aggregation, inputs).to(advantage.dtype)
-        kl_weight = axes.run(self.kl_aggregation, inputs).to(advantage.dtype) if self.kl_aggregation else weight
+        weight = axes.run(self.aggregation, inputs).double()
+        kl_weight = axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else weight
         return Plan(part.mask, advantage, weight, kl_weight), inputs
 
     def loss(self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None) -> Tensor:
