@@ -158,7 +158,7 @@ class Rollouts:
             value = getattr(self, field.name)
             if not isinstance(value, Tensor) or (isinstance(where, torch.dtype) and not value.is_floating_point()):
                 continue
-            narrow = isinstance(where, torch.dtype) and where.itemsize < 4 and not field.name.endswith("logp")
+            narrow = where in (torch.float16, torch.bfloat16) and not field.name.endswith("logp")
             moved[field.name] = value.to(torch.float32 if narrow else where)
         return replace(self, **moved)
 

@@ -43,8 +43,7 @@ def weight_map(
     A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
     """
     panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
-    many = len(rollouts) > NUMBERED_ROWS
-    norm = symmetric((x for p in panels for x in p["weight"][p["mask"]].tolist()), quantile=0.97 if many else 1.0)
+    many, norm = len(rollouts) > NUMBERED_ROWS, common_scale(panels)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
     height = 1.5 + lines * (0.7 + max(1.2, min(7.0, 0.22 * len(rollouts))))
@@ -63,6 +62,12 @@ def weight_map(
     figure.suptitle(title or "Gradient weight of every token: orange is pushed up, purple down", ha="left", x=0.01)
     evidence(figure, "exact")
     return figure
+
+
+def common_scale(panels: Sequence[dict[str, np.ndarray]]) -> TwoSlopeNorm:
+    """One scale for all panels; of many completions the 3 % loudest tokens share the last colour, so that the rest is seen."""
+    values = (x for data in panels for x in data["weight"][data["mask"]].tolist())
+    return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
 def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool) -> dict[str, np.ndarray]:
@@ -92,8 +97,7 @@ def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, ti
         axis.add_patch(Rectangle((t - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#777777", linewidth=0))
     if data["clipped"].any():
         axis.legend(handles=[Patch(facecolor="none", hatch="////", edgecolor="#777777", label="clipped")], loc="lower right")
-    axis.set_title(title, pad=16)
-    axis.text(0, 1.02, formula, transform=axis.transAxes, fontsize=7.5, va="bottom")
+    axis.set_title(f"{title}\n{formula}", fontsize=9)
     axis.set(xlabel="token position", xlim=(-0.5 - 3 * (rows > NUMBERED_ROWS), width - 0.5))
     axis.tick_params(length=0)
     if rows <= NUMBERED_ROWS:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from .heatmap import panel_data
-from .style import SIGNED, symmetric
+from .heatmap import common_scale, panel_data
+from .style import SIGNED
 
 CSS = """
 .grpo-edu{font:14px/1.7 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:72rem}
@@ -66,7 +66,7 @@ def weights_on_text(
     if any(not 0 <= i < len(rollouts) for i in rows):
         raise ValueError(f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}.")
     panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
-    norm = symmetric(x for p in panels for x in p["weight"][p["mask"]].tolist())
+    norm = common_scale(panels)
     columns = [
         f"<div><h3>{escape(recipe.name)}</h3>" + "".join(_completion(i, rollouts, data, norm) for i in rows) + "</div>"
         for recipe, data in zip(recipes, panels, strict=True)
