@@ -20,7 +20,8 @@ def seconds(module: str) -> float:
 
 def main(rounds: int) -> None:
     """Alternate the two, so that both see the same machine; print medians and their ratio."""
-    seconds("torch"), seconds("grpo_edu")  # warm the disk cache
+    for module in ("torch", "grpo_edu"):
+        seconds(module)  # warms the disk cache
     pairs = [(seconds("torch"), seconds("grpo_edu")) for _ in range(rounds)]
     torch_s, ours_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(ours / torch for torch, ours in pairs)

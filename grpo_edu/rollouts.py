@@ -69,10 +69,11 @@ class Rollouts:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _at_least_float32(name, value))
-        if not isinstance(self.group, Tensor):
-            if not all(isinstance(g, int) for g in self.group):
-                raise TypeError(f"group is {self.group!r}: expected whole numbers, the prompt of each completion.")
-            object.__setattr__(self, "group", torch.as_tensor(self.group))
+        group: Any = self.group
+        if not isinstance(group, Tensor):
+            if not all(isinstance(g, int) for g in group):
+                raise TypeError(f"group is {group!r}: expected whole numbers, the prompt of each completion.")
+            object.__setattr__(self, "group", torch.as_tensor(group))
         _validate(self)
 
     @classmethod
