@@ -12,7 +12,7 @@ import torch
 from batches import batch
 
 from grpo_edu import RECIPES, Recipe, Rollouts, compare, recipe, token_weights
-from grpo_edu.biases import difficulty_bias, length_bias, prompt_weight
+from grpo_edu.biases import difficulty_bias, length_bias
 from grpo_edu.compare import axis_table
 from grpo_edu.objective import advantages as adv
 from grpo_edu.objective import aggregation as agg
@@ -20,6 +20,7 @@ from grpo_edu.objective import corrections, rewards
 from grpo_edu.objective import surrogates as sur
 from grpo_edu.objective.filters import drop_dead_groups, truncation_mask
 from grpo_edu.objective.recipe import MissingReferenceWarning, RecipeWarning
+from grpo_edu.theory.difficulty import weight
 
 near = partial(pytest.approx, rel=1e-12, abs=1e-14)
 
@@ -439,9 +440,8 @@ def closed_form(name: str, p: float, g: int) -> float:
         "sapo",
         "balanced",
     }:
-        live = 1 - p**g - (1 - p) ** g if name == "never" else 1.0
         spread = sum(math.comb(g, k) * p**k * (1 - p) ** (g - k) * math.sqrt(k * (g - k)) / g for k in range(g + 1))
-        return spread / (p * (1 - p)) / live
+        return spread / (p * (1 - p))
     if name == "maxrl":
         return sum((1 - p) ** (k - 1) for k in range(1, g))
     if name == "pass@k":
@@ -454,7 +454,7 @@ def closed_form(name: str, p: float, g: int) -> float:
 def test_difficulty_weight_is_the_published_curve(name, size):
     middle = closed_form(name, 0.5, size)
     for p in (0.1, 0.3, 0.9):
-        relative = prompt_weight(RECIPES[name], p, size) / prompt_weight(RECIPES[name], 0.5, size)
+        relative = weight(RECIPES[name], p, size) / weight(RECIPES[name], 0.5, size)
         assert relative == pytest.approx(closed_form(name, p, size) / middle, rel=1e-9)
 
 

@@ -209,11 +209,13 @@ def balanced(mask: Tensor, group: Tensor, present: Tensor, advantage: Tensor, *,
     Source: Balanced Aggregation (arXiv 2605.04077).
     """
     sign = advantage.sum(dim=1).sign()
-    side = 3 * group + sign.to(group.dtype)
     counted = present if count_masked_rows else present & mask.any(dim=1)
-    rows = counted.to(torch.float64)
+    rows, tokens = counted.to(torch.float64), _tokens(mask)
     size = total(rows, group).clamp(min=1)
-    weight = total(rows, side) / size / total(_tokens(mask), side).clamp(min=1)
+    weight = torch.zeros_like(tokens)
+    for side in (sign > 0, sign < 0, sign == 0):
+        per_token = total(rows * side, group) / size / total(tokens * side, group).clamp(min=1)
+        weight = weight + side * per_token
     return _column(weight, mask) / (rows / size).sum().clamp(min=1)
 
 

@@ -1,0 +1,52 @@
+"""Expected value and gradient of a KL estimator, exactly, over every action of a tabular softmax policy."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..objective import axes
+
+
+def in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+    """Expected value, and the gradient by the logits that an on-policy step on the estimator in the loss has.
+
+    Args:
+        estimator: a choice of ``objective.kl`` with its beta bound.
+        logits: ``[A]`` of the policy.
+        reference: ``[A]`` log-probabilities of the reference policy.
+
+    Returns:
+        value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not differentiated.
+    """
+    leaf = logits.detach().clone().requires_grad_()
+    logp = leaf.log_softmax(0)
+    chance = logp.detach().exp()
+    inputs = {"logp": logp[:, None], "old_logp": logp.detach()[:, None], "ref_logp": reference[:, None]}
+    expected = (chance * axes.run(estimator, inputs)[:, 0]).sum()
+    return expected.item(), torch.autograd.grad(expected, leaf)[0]
+
+
+def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
+    """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator · score], the estimator detached."""
+    leaf = logits.detach().clone().requires_grad_()
+    logp = leaf.log_softmax(0)
+    fixed = logp.detach()
+    inputs = {"logp": fixed[:, None], "old_logp": fixed[:, None], "ref_logp": reference[:, None]}
+    penalty = axes.run(estimator, inputs)[:, 0]
+    return torch.autograd.grad((fixed.exp() * penalty * logp).sum(), leaf)[0]
+
+
+def reverse(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+    """KL(π ‖ π_ref) and its gradient by the logits."""
+    leaf = logits.detach().clone().requires_grad_()
+    logp = leaf.log_softmax(0)
+    value = (logp.exp() * (logp - reference)).sum()
+    return value.item(), torch.autograd.grad(value, leaf)[0]
+
+
+def forward(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+    """KL(π_ref ‖ π) and its gradient by the logits."""
+    leaf = logits.detach().clone().requires_grad_()
+    value = (reference.exp() * (reference - leaf.log_softmax(0))).sum()
+    return value.item(), torch.autograd.grad(value, leaf)[0]
