@@ -279,6 +279,8 @@ def figures(
                 problems += registry.check(figure, out)
             else:
                 typer.echo("wrote " + ", ".join(map(str, registry.write(figure, out, formats))))
+        if not check and not names:
+            typer.echo(f"wrote {registry.gallery(out)}")
         for problem in problems:
             typer.echo(f"failed: {problem}", err=True)
         if problems:

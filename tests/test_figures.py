@@ -46,6 +46,78 @@ def test_lone_success_is_three_with_std_and_nine_tenths_without():
     assert table.right["RLOO", 1] == pytest.approx(1.0)
 
 
+def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equal_arrows():
+    table = FIGURES["bias_illustration"].data()
+    grpo, dr = (part for _, part in table.groupby("recipe", sort=False))
+    first, second = (grpo[grpo.question == q].inverse_std.iloc[0] for q in (1, 2))
+    assert second / first == pytest.approx(0.5 / (3**0.5 / 4))
+    assert np.allclose(grpo.push * grpo.length, np.sign(grpo.push) * (grpo.push * grpo.length).abs())
+    right = grpo[(grpo.question == 1) & (grpo.reward > 0)]
+    assert right.push.iloc[0] / right.push.iloc[1] == pytest.approx(3)  # 12 tokens against 4
+    for _, same in dr.groupby(["question", "reward"]):
+        assert same.push.nunique() == 1
+
+
+def test_token_mean_loss_at_ratio_one_is_minus_the_covariance_and_sequence_mean_is_zero():
+    table = FIGURES["silent_loss"].data()
+    assert np.allclose(table["token mean"], table["minus covariance over mean length"], atol=1e-12)
+    assert np.allclose(table["sequence mean"], 0, atol=1e-12)
+
+
+def test_only_the_micro_batch_token_mean_moves_with_the_split():
+    table = FIGURES["micro_batch_invariance"].data()
+    moves = table["aggregation"] == "token mean, micro-batch"
+    assert np.allclose(table[~moves][["cosine", "norm"]], 1)
+    assert (table[moves & (table["micro-batch size"] < 16)]["cosine"] < 0.995).all()
+    assert table[moves & (table["micro-batch size"] == 1)]["is sequence mean"].all()
+
+
+def test_sequence_ratios_on_policy_coincide_as_the_figure_says():
+    push = FIGURES["sequence_ratio_equivalence"].data().pivot(index="completion", columns="loss", values="push")
+    assert np.allclose(push["gspo"], push["grpo"], rtol=1e-12)
+    assert np.allclose(push["gmpo"], push["grpo"], rtol=1e-12)
+    assert np.allclose(push["luspo"], push["grpo, sequence sum"], rtol=1e-12)
+
+
+def test_prompt_weight_figure_is_flat_at_two_and_three_and_lowest_at_one_half_later():
+    table = FIGURES["prompt_weight"].data()
+    curve = {name: part.set_index("p").weight for name, part in table.groupby("scheme")}
+    assert np.allclose(curve["std, G = 2"], 1)
+    assert np.allclose(curve["std, G = 3"], 2**0.5)
+    for size in (4, 8, 16, 64):
+        assert curve[f"std, G = {size}"].idxmin() == 0.5
+        assert curve[f"std, G = {size}"].max() < (size - 1) ** 0.5
+    assert curve["MaxRL, G = 16"].is_monotonic_decreasing
+
+
+def test_frontier_has_its_known_ends_and_is_monotone():
+    table = FIGURES["impossibility_frontier"].data()
+    assert table["share of the longer"].iloc[0] == pytest.approx(0.5)
+    assert table["share of the longer"].iloc[-1] == pytest.approx(10 / 11)
+    assert table["drift"].iloc[-1] == pytest.approx(0, abs=1e-12)
+    assert table["drift"].is_monotonic_decreasing
+
+
+def test_overlong_penalty_passes_through_the_three_points_of_the_paper():
+    table = FIGURES["overlong_penalty"].data().set_index("length").penalty
+    assert [table[16384], table[18432], table[20480], table[22000]] == pytest.approx([0, -0.5, -1, -1])
+
+
+def test_kl_figure_has_the_exact_gradients():
+    table = FIGURES["kl_estimators"].data().set_index("estimator")
+    assert table.gradient["k1 in the loss"] == pytest.approx(0, abs=1e-12)
+    assert table.gradient["k2 in the loss"] == pytest.approx(table.gradient["KL(π‖ref)"])
+    assert table.gradient["k3 in the loss"] == pytest.approx(table.gradient["KL(ref‖π)"])
+    assert table.gradient["k1 in the reward"] == pytest.approx(table.gradient["KL(π‖ref)"])
+
+
+def test_the_curl_of_the_length_field_is_negative_everywhere_and_wrong_answers_lengthen():
+    table = FIGURES["length_field"].data()
+    assert (table["curl"] < 0).all()
+    assert (table["by wrong stop"] < 0).all()
+    assert (table["by mode"] > 0).all()
+
+
 def test_names_are_unique_and_unknown_ones_are_refused():
     with pytest.raises(ValueError, match="registered already"):
         register(FIGURES["clip_objective"])

@@ -1,17 +1,23 @@
-"""Figures on advantages and difficulty."""
+"""Figures on advantages, difficulty and KL."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
+import matplotlib
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from ..objective.advantages import group_mean, group_std, leave_one_out, unscaled
+from ..objective import kl
+from ..objective.advantages import group_mean, group_mean_scale, group_std, leave_one_out, pass_at_k, unscaled
+from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
 from ..plots.style import COLOURS, MARKERS, evidence, new_figure
 from ..rollouts import Rollouts
+from ..theory import kl as exact_kl
+from ..theory.difficulty import infinite_std_weight, objective, silent_probability, std_weight, weight
 from .registry import Figured, register
 
 G = 10
@@ -19,16 +25,18 @@ ESTIMATORS = {
     "GRPO (std, ddof 0)": Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0)),
     "Dr. GRPO (no std)": Recipe(baseline=group_mean, scale=unscaled),
     "RLOO": Recipe(baseline=leave_one_out, scale=unscaled),
+    "MaxRL": Recipe(baseline=group_mean, scale=group_mean_scale),
+    "pass@2": Recipe(baseline=partial(pass_at_k, k=2)),
 }
 
 
 def advantage_data() -> pd.DataFrame:
     """Advantage of a right and of a wrong completion when K of G = 10 are right, K = 0 … 10."""
     rows = []
-    for name, recipe in ESTIMATORS.items():
+    for name, estimator in ESTIMATORS.items():
         for k in range(G + 1):
             rollouts = Rollouts.from_lengths([1] * G, rewards=[1.0] * k + [0.0] * (G - k))
-            advantage = recipe.plan(rollouts).advantage[:, 0]
+            advantage = estimator.plan(rollouts).advantage[:, 0]
             right = advantage[0].item() if k else torch.nan
             wrong = advantage[-1].item() if k < G else torch.nan
             rows.append({"estimator": name, "correct": k, "right": right, "wrong": wrong})
@@ -37,15 +45,16 @@ def advantage_data() -> pd.DataFrame:
 
 def advantage_draw(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
-    figure = new_figure(8.0, 3.6)
+    figure = new_figure(9.4, 3.6)
     panels = figure.subplots(1, 2, sharey=True)
     for panel, column, word in zip(panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True):
         for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
             panel.plot(line.correct, line[column], label=name, color=COLOURS[k], marker=MARKERS[k], markersize=4)
         panel.axhline(0, color="#666666", linewidth=0.6)
+        panel.set_ylim(-3.3, 4.3)
         panel.set(title=word, xlabel=f"completions of the prompt that are right, of {G}", xticks=range(0, G + 1))
     panels[0].set_ylabel("advantage")
-    panels[1].legend(loc="lower left")
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
     lone = table[(table.estimator.str.startswith("GRPO")) & (table.correct == 1)].right.iloc[0]
     centred = table[(table.estimator.str.startswith("Dr.")) & (table.correct == 1)].right.iloc[0]
     panels[0].annotate(f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8)
@@ -59,10 +68,183 @@ register(
         name="advantage_by_correct_count",
         title="Dividing by the std makes the lone success loud, and the lone failure",
         alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
-        "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that. All-equal groups have 0.",
+        "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
         answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
         level="exact",
         data=advantage_data,
         draw=advantage_draw,
+    )
+)
+
+# --- the weight of a prompt -------------------------------------------------------------------------------------------------
+
+SIZES = (2, 3, 4, 8, 16, 64)
+
+
+def weight_data() -> pd.DataFrame:
+    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside it."""
+    grpo = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
+    rows = []
+    for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
+        for size in SIZES:
+            rows.append(
+                {"scheme": f"std, G = {size}", "p": p, "weight": std_weight(p, size), "objective": objective(grpo, p, size)}
+            )
+        rows.append(
+            {"scheme": "std, G = ∞", "p": p, "weight": infinite_std_weight(p), "objective": 2 * math.asin(math.sqrt(p))}
+        )
+        rows.append(
+            {"scheme": "RLOO", "p": p, "weight": weight(recipe("rloo"), p, 8), "objective": objective(recipe("rloo"), p, 8)}
+        )
+        rows.append(
+            {
+                "scheme": "MaxRL, G = 16",
+                "p": p,
+                "weight": weight(recipe("maxrl"), p, 16),
+                "objective": objective(recipe("maxrl"), p, 16),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def weight_draw(table: pd.DataFrame) -> Figure:
+    """w left, on log axes; h right."""
+    figure = new_figure(9.4, 4.0)
+    left, right = figure.subplots(1, 2)
+    for k, (name, line) in enumerate(table.groupby("scheme", sort=False)):
+        shade = matplotlib.colormaps["viridis"](k / 7) if "std" in str(name) else COLOURS[2 if name == "RLOO" else 1]
+        style = {
+            "color": shade,
+            "linestyle": "--" if "∞" in str(name) else "-" if "std" in str(name) else "-.",
+            "linewidth": 1.6,
+        }
+        left.plot(line.p, line.weight, label=name, **style)
+        right.plot(line.p, line.objective, **style)
+    left.set(yscale="log", xlabel="pass rate p of the prompt", ylabel="expected weight w of the prompt")
+    left.legend(ncols=2, fontsize=7, loc="upper center")
+    left.set_ylim(0.3, 40)
+    right.set(xlabel="pass rate p of the prompt", ylabel="objective h that is climbed, h' = w")
+    figure.suptitle(
+        "Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
+        x=0.01,
+        ha="left",
+    )
+    evidence(figure, "exact")
+    return figure
+
+
+register(
+    Figured(
+        name="prompt_weight",
+        title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
+        alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
+        "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+        answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
+        level="exact",
+        data=weight_data,
+        draw=weight_draw,
+    )
+)
+
+# --- silent groups ----------------------------------------------------------------------------------------------------------
+
+
+def silent_group_data() -> pd.DataFrame:
+    """Chance of an all-equal group by pass rate and group size."""
+    ps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99]
+    return pd.DataFrame([{"p": p, "G": g, "silent": silent_probability(p, g)} for g in (2, 4, 8, 16, 32, 64) for p in ps])
+
+
+def silent_group_draw(table: pd.DataFrame) -> Figure:
+    """Heat map with the number in each cell."""
+    grid = table.pivot(index="G", columns="p", values="silent")
+    figure = new_figure(8.6, 3.4)
+    panel = figure.subplots()
+    image = panel.imshow(grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower")
+    for y in range(grid.shape[0]):
+        for x in range(grid.shape[1]):
+            value = grid.values[y, x]
+            panel.text(
+                x, y, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color="white" if value > 0.55 else "black"
+            )
+    panel.set(
+        xticks=range(grid.shape[1]),
+        xticklabels=[f"{p:g}" for p in grid.columns],
+        yticks=range(grid.shape[0]),
+        yticklabels=list(grid.index),
+    )
+    panel.set(xlabel="pass rate of the prompt", ylabel="group size G")
+    figure.colorbar(image, ax=panel, label="chance of no signal")
+    figure.suptitle("How many groups say nothing (%): the hard and the easy ends need large groups", x=0.01, ha="left")
+    evidence(figure, "exact")
+    return figure
+
+
+register(
+    Figured(
+        name="silent_groups",
+        title="How many groups say nothing (%): the hard and the easy ends need large groups",
+        alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
+        "53 percent of groups of 64.",
+        answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
+        level="exact",
+        data=silent_group_data,
+        draw=silent_group_draw,
+    )
+)
+
+# --- KL estimators ------------------------------------------------------------------------------------------------------------
+
+
+def kl_data() -> pd.DataFrame:
+    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two actions, π = (.9, .1), ref even."""
+    logits = torch.tensor([0.9, 0.1], dtype=torch.float64).log()
+    reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+    rows = []
+    for name, function in {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ρ·k3": kl.k3_ratio}.items():
+        value, gradient = exact_kl.in_loss(partial(function, beta=1.0), logits, reference)
+        rows.append({"estimator": f"{name} in the loss", "value": value, "gradient": gradient[0].item()})
+    gradient = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
+    rows.append(
+        {"estimator": "k1 in the reward", "value": exact_kl.reverse(logits, reference)[0], "gradient": gradient[0].item()}
+    )
+    for name, truth in (("KL(π‖ref)", exact_kl.reverse), ("KL(ref‖π)", exact_kl.forward)):
+        value, gradient = truth(logits, reference)
+        rows.append({"estimator": name, "value": value, "gradient": gradient[0].item()})
+    return pd.DataFrame(rows)
+
+
+def kl_draw(table: pd.DataFrame) -> Figure:
+    """Bars of value and of gradient."""
+    figure = new_figure(8.6, 3.6)
+    panels = figure.subplots(1, 2, sharey=True)
+    colours = [COLOURS[4] if "KL" in name else COLOURS[0] for name in table.estimator]
+    for panel, column, label in zip(
+        panels, ("value", "gradient"), ("expected value", "expected gradient by the first logit"), strict=True
+    ):
+        panel.barh(table.estimator, table[column], color=colours)
+        for y, x in enumerate(table[column]):
+            panel.text(x + 0.005, y, f"{x:.4f}", va="center", fontsize=8)
+        panel.set(xlabel=label, xlim=(0, 0.6))
+    panels[0].invert_yaxis()
+    figure.suptitle(
+        "An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
+        x=0.01,
+        ha="left",
+    )
+    evidence(figure, "exact; on policy, two actions, π = (0.9, 0.1), reference even")
+    return figure
+
+
+register(
+    Figured(
+        name="kl_estimators",
+        title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
+        alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
+        "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
+        answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
+        level="exact",
+        data=kl_data,
+        draw=kl_draw,
     )
 )

@@ -85,6 +85,22 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
     return written
 
 
+def gallery(out: Path) -> Path:
+    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence and what it answers."""
+    parts = [
+        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; `grpo-edu figures --check` makes the data anew.\n"
+    ]
+    for figured in FIGURES.values():
+        lines = [f"## {figured.title}", f"![{figured.alt}]({figured.name}.png)"]
+        lines.append(
+            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · [SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
+        )
+        parts.append("\n\n".join(lines) + "\n")
+    with replacing(out / "README.md") as target:
+        target.write_text("\n".join(parts), encoding="utf-8")
+    return out / "README.md"
+
+
 def check(figured: Figured, out: Path) -> list[str]:
     """What is no longer true of the committed figure; empty where all is well.
 
