@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,7 @@ def illustration_draw(table: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     for panel, (name, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
         scale = 6 / part.push.abs().max()
+        row: Any
         for y, row in enumerate(part.itertuples()):
             good = row.reward > 0
             panel.barh(y, row.length, color=COLOURS[0] if good else COLOURS[1], height=0.6, alpha=0.75)
@@ -166,7 +168,7 @@ def field_draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(7.2, 4.4)
     panel = figure.subplots()
     grid = table.pivot(index="wrong stop", columns="mode", values="curl")
-    top = table["curl"].abs().max()
+    top = float(np.abs(table["curl"].to_numpy()).max())
     image = panel.pcolormesh(grid.columns, grid.index, grid.values, cmap=SIGNED, vmin=-top, vmax=top, shading="gouraud")
     panel.quiver(table["mode"], table["wrong stop"], table["by mode"], table["by wrong stop"], width=0.003, color="#222222")
     figure.colorbar(image, ax=panel, label="curl of the update")

@@ -46,6 +46,11 @@ class Figured:
     data: Callable[[], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure]
 
+    def show(self) -> Figure:
+        """Data and picture made now, for a notebook."""
+        with styled():
+            return self.draw(self.data())
+
 
 FIGURES: dict[str, Figured] = {}
 
