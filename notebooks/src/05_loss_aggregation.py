@@ -53,11 +53,11 @@ FIGURES["aggregation_strips"].show()
 #
 # ## 3. Three denominators that all call themselves token mean
 #
-# Two prompts; the second one's answers are nine times longer. **Predict:** under the paper's DAPO (mean inside each prompt, then over
+# Two prompts; the second one has nine times the tokens (90 against 10). **Predict:** under the paper's DAPO (mean inside each prompt, then over
 # prompts), how does the push on a token of prompt 0 compare with one of prompt 1? And under the step-wide mean that frameworks run?
 
 # %%
-batch = Rollouts.from_lengths([5, 5, 45, 45], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1], max_new_tokens=64)
+batch = Rollouts.from_lengths([4, 6, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1], max_new_tokens=64)
 {name: token_weights(recipe(name), batch)[:, 0].round(decimals=5).tolist() for name in ("dapo", "dapo(step)", "bnpo")}
 
 # %% [markdown]
