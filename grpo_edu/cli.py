@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import warnings
@@ -68,6 +69,7 @@ def lab(
     command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ip={ip}", f"--ServerApp.root_dir={notebooks}"]
     command.append(f"--LabApp.default_url=/lab/tree/{first.name}")
     command += [] if browser else ["--no-browser"]
+    command += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # in a container one is often root
     try:
         raise typer.Exit(subprocess.call(command))
     except KeyboardInterrupt:
