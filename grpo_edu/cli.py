@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .toys.command import app as toy
+
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
@@ -28,6 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="What GRPO-family losses really push, token by token.",
 )
+
+
+app.add_typer(toy, name="toy")
 
 
 @contextmanager
