@@ -32,7 +32,7 @@ register(
     Figured(
         name="length_dynamics",
         title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
-        alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 57; "
+        alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 60; "
         "DAPO's prompt-scope token mean follows more slowly; under Dr. GRPO both stay near 13.",
         answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; redai-studio/Relax PR 173: split by correctness",
         level="simulated, 8 seeds, 95 % interval",

@@ -268,7 +268,8 @@ def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps
 def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Factors:
     """Gate 4σ(1-σ) at τ(ρ-1): 1 on policy, falling smoothly on both sides."""
     ratio = bounded_exp(logp - old_logp)
-    soft = torch.sigmoid(torch.where(advantage > 0, tau_pos, tau_neg) * (ratio - 1))
+    tau = torch.full_like(ratio, tau_neg).masked_fill(advantage > 0, tau_pos)
+    soft = torch.sigmoid(tau * (ratio - 1))
     return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
 
 
@@ -284,5 +285,5 @@ def sapo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, t
 
     Source: SAPO (arXiv 2511.20347), tau 1.0 and 1.05; TRL and verl ``sapo``.
     """
-    tau = torch.where(advantage > 0, tau_pos, tau_neg).to(logp.dtype)
+    tau = torch.full_like(logp, tau_neg).masked_fill(advantage > 0, tau_pos)
     return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage
