@@ -99,7 +99,7 @@ def efficiency_data() -> pd.DataFrame:
     table = stopping.train(recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS))
     right = table["pass_rate"] * table["length_right"]
     table["expected_length"] = right + (1 - table["pass_rate"]) * table["length_wrong"]
-    return table[["recipe", "seed", "step", "pass_rate", "expected_length"]]
+    return table.filter(items=["recipe", "seed", "step", "pass_rate", "expected_length"])
 
 
 def efficiency_draw(table: pd.DataFrame) -> Figure:
@@ -113,7 +113,9 @@ def efficiency_draw(table: pd.DataFrame) -> Figure:
         for _, run in runs.groupby("seed"):
             path.plot(run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6)
             path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], color=COLOURS[i], marker=MARKERS[i], markersize=5)
-    over_time.set(xlabel="training step", ylabel="expected tokens of a completion", title="length goes on after the reward stops")
+    over_time.set(
+        xlabel="training step", ylabel="expected tokens of a completion", title="length goes on after the reward stops"
+    )
     over_time.legend()
     path.set(xlabel="expected tokens of a completion", ylabel="pass rate", title="one line per seed, marker at the end")
     path.set_ylim(0, 0.7)
@@ -140,11 +142,11 @@ register(
 
 # --- where the gap appears, and where it does not -----------------------------------------------------------------------------
 
-SETTINGS = {
-    "the policy's own branch": {"mode": "learnable"},
-    "branch drawn by the environment": {"mode": "environment"},
-    "own branch, with slips": {"mode": "slip"},
-    "slips, rewards permuted (placebo)": {"mode": "slip"},
+SETTINGS: dict[str, str] = {
+    "the policy's own branch": "learnable",
+    "branch drawn by the environment": "environment",
+    "own branch, with slips": "slip",
+    "slips, rewards permuted (placebo)": "slip",
 }
 
 
@@ -152,11 +154,12 @@ def modes_data() -> pd.DataFrame:
     """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations, matched learning rates."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
-    for name, setting in SETTINGS.items():
-        policy, training = stopping.Stopping(**setting), replace(RUNS, every=300, placebo="placebo" in name)
+    for name, mode in SETTINGS.items():
+        policy, training = stopping.Stopping(mode=mode), replace(RUNS, every=300, placebo="placebo" in name)
         table = stopping.train(recipes, policy, training, seeds=2 * SEEDS, learning_rates=matched(recipes, policy, RUNS))
-        end = table[table["step"] == RUNS.steps]
-        tables.append(end[["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]].assign(setting=name))
+        end = table.query("step == step.max()")
+        columns = ["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]
+        tables.append(end.filter(items=columns).assign(setting=name))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -228,7 +231,7 @@ def drift_draw(table: pd.DataFrame) -> Figure:
     """How far each stop logit moved, per optimiser."""
     figure = new_figure(8.4, 3.2)
     panel = figure.subplots()
-    named = table.assign(logit=table["logit"].map({"stop_right": "given right", "stop_wrong": "given wrong"}))
+    named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
     _intervals(panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit")
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
     figure.legend(loc="outside right upper")
@@ -268,7 +271,7 @@ def ablation_data() -> pd.DataFrame:
         training = Training(steps=steps, prompts=8, samples=16, learning_rate=rate, every=steps)
         tables.append(ablate(training=training, seeds=4 * SEEDS).assign(stage=stage))
     table = pd.concat(tables, ignore_index=True)
-    return table[table.outcome.isin(EFFECTS)]
+    return table.loc[table.outcome.isin(list(EFFECTS))]
 
 
 def _cell(aggregation: str, scale: str) -> str:
@@ -329,8 +332,7 @@ def ladder_data() -> pd.DataFrame:
     """Slip toy after 10 rollouts with 8 updates each, so that the clip acts; one learning rate."""
     policy, training = stopping.Stopping(mode="slip", right=0.2), replace(RUNS, steps=10, updates=8, every=10)
     table = stopping.train(ladder(), policy, training, seeds=2 * SEEDS)
-    end = table[table["step"] == training.steps]
-    return end[["recipe", "seed", "pass_rate", "length_right", "length_wrong"]]
+    return table.query("step == step.max()").filter(items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"])
 
 
 def ladder_draw(table: pd.DataFrame) -> Figure:
@@ -371,14 +373,17 @@ register(
 def truncation_data() -> pd.DataFrame:
     """Four treatments of completions that meet the cap; right answers are long. Base: Dr. GRPO."""
     table = overlong(training=replace(RUNS, steps=200, every=10), seeds=2 * SEEDS)
-    return table[["recipe", "seed", "step", "length_right", "length_wrong", "truncated"]]
+    return table.filter(items=["recipe", "seed", "step", "length_right", "length_wrong", "truncated"])
 
 
 def truncation_draw(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
     figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
-    for panel, column, words in ((left, "length_right", "expected tokens, right answers"), (right, "truncated", "share truncated")):
+    for panel, column, words in (
+        (left, "length_right", "expected tokens, right answers"),
+        (right, "truncated", "share truncated"),
+    ):
         draw_lines(panel, table, column, list(TREATMENTS))
         panel.set(xlabel="training step", ylabel=words)
     figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
