@@ -28,7 +28,7 @@ def clip_draw(table: pd.DataFrame) -> Figure:
     figure.axes[3].text(
         0.98,
         0.04,
-        "one update may raise a probability\nof .01 to .012 at most, .9 to 1.08",
+        "at .2 a token of .01 is clipped above .012,\none of .9 above 1.08: never",
         transform=figure.axes[3].transAxes,
         ha="right",
         fontsize=8,
