@@ -45,6 +45,11 @@ def bounded_exp(log_value: Tensor) -> Tensor:
     return log_value.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
+def _at_most(value: Tensor, cap: float | None) -> Tensor:
+    """``value`` limited from above; None: as it is."""
+    return value if cap is None else value.clamp(max=cap)
+
+
 def _within(log_value: Tensor) -> Tensor:
     """1 where the limit of ±20 has left the gradient alone."""
     return (log_value.abs() <= LOG_RATIO_LIMIT).to(log_value.dtype)
@@ -106,12 +111,20 @@ def ppo_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: floa
 
 
 def gspo_factors(
-    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    log_cap: float | None = None,
 ) -> Factors:
     """One ratio and one gate for the whole completion."""
     log_value = sequence_log_ratio(logp, old_logp, mask)
-    ratio = bounded_exp(log_value).expand_as(logp)
-    return Factors(ratio, ~_clipped(ratio, advantage, eps_low, eps_high) * _within(log_value))
+    ratio = bounded_exp(_at_most(log_value, log_cap)).expand_as(logp)
+    below = True if log_cap is None else log_value <= log_cap
+    return Factors(ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value))
 
 
 @formula(
@@ -189,16 +202,27 @@ def dual_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: flo
     "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
 )
 @surrogate(gspo_factors)
-def gspo_token(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def gspo_token(
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    log_cap: float | None = None,
+) -> Tensor:
     r"""GSPO's ratio with the gradient token by token, so that the advantage may differ between tokens.
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi_\theta(o_{it})}{\mathrm{sg}[\pi_\theta(o_{it})]}
 
-    With one advantage per completion it has GSPO's weights exactly.
+    With one advantage per completion it has GSPO's weights exactly. ``log_cap`` limits log s from above (verl: 10): beyond it the
+    ratio is e^cap and has no gradient; None: only the limit of ±20.
 
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
     """
-    ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask)).detach() * (logp - logp.detach()).exp()
+    fixed = sequence_log_ratio(logp, old_logp, mask).detach()
+    ratio = bounded_exp(_at_most(fixed + logp - logp.detach(), log_cap))
     return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
 
 
@@ -238,14 +262,23 @@ def _clipped_log_ratio(logp: Tensor, old_logp: Tensor, advantage: Tensor, eps_lo
 
 
 def gmpo_factors(
-    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    length_eps: float | None = None,
 ) -> Factors:
     """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
     value = logp - old_logp
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    length = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    share = length / (length + (length_eps or 0.0))
+    mean = (cut * mask).sum(dim=1, keepdim=True) / length * share
     clipped = ((advantage > 0) & (value > eps_high)) | ((advantage <= 0) & (value < -eps_low))
-    return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
+    return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean) * share**2)
 
 
 @formula(
@@ -253,22 +286,39 @@ def gmpo_factors(
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
 )
 @surrogate(gmpo_factors, per_sequence=True)
-def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def gmpo(
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    length_eps: float | None = None,
+) -> Tensor:
     r"""Geometric mean of the token ratios, each clipped in log space, on the side that its advantage would push it to.
 
     .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
 
+    ``length_eps`` is added to the length, in the exponent and in the completion's mean advantage (verl: 1e-8); None: nothing.
+
     Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
     """
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-    return bounded_exp(mean) * advantage
+    length = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    share = length / (length + (length_eps or 0.0))
+    return bounded_exp((cut * mask).sum(dim=1, keepdim=True) / length * share) * advantage * share
+
+
+def _temperature(advantage: Tensor, tau_pos: float, tau_neg: float) -> Tensor:
+    """``[N, T]`` in the advantage's own precision: torch.where on two plain numbers would round 1.05 to float32."""
+    return torch.full_like(advantage, tau_neg).masked_fill(advantage > 0, tau_pos)
 
 
 def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Factors:
     """Gate 4σ(1-σ) at τ(ρ-1): 1 on policy, falling smoothly on both sides."""
     ratio = bounded_exp(logp - old_logp)
-    soft = torch.sigmoid(torch.where(advantage > 0, tau_pos, tau_neg) * (ratio - 1))
+    soft = torch.sigmoid(_temperature(advantage, tau_pos, tau_neg) * (ratio - 1))
     return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
 
 
@@ -284,5 +334,5 @@ def sapo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, t
 
     Source: SAPO (arXiv 2511.20347), tau 1.0 and 1.05; TRL and verl ``sapo``.
     """
-    tau = torch.where(advantage > 0, tau_pos, tau_neg).to(logp.dtype)
+    tau = _temperature(advantage, tau_pos, tau_neg)
     return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage

@@ -1,0 +1,254 @@
+"""One data file per framework: options with their history, rules from options to the axes of a recipe, presets, traps.
+
+A rule says: *when* these options hold, this axis makes this choice. The same rules read a config, make a preset and, read
+backwards, export a recipe. To correct a fact, edit the file in ``data/``; the format is described in ``data/README.md``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ..objective import advantages, aggregation, corrections, filters, kl, rewards, surrogates
+from ..objective.axes import Choice
+from ..objective.recipe import AXES, Recipe, RecipeWarning
+from .expressions import evaluate, holds, in_range, version_key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROOMS = (advantages, aggregation, corrections, filters, kl, rewards, surrogates)
+MANY = ("rewards", "filters")
+
+
+class NotCovered(ValueError):
+    """These options run something that no axis of a recipe expresses; the message says what."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What one data file says.
+
+    Args:
+        name, title, evidence, source: who it is, and how its facts were obtained.
+        version: the newest that was read, assumed where none is told.
+        option: name -> table with ``history`` (``since``, ``default``), ``alias``, ``removed``, ``doc``.
+        rule, trap, claim, preset, fork, variant: lists of tables.
+        updates: expression for the optimiser steps per rollout.
+        clip: options that hold the clip band.
+        not_covered: what the framework has and no axis expresses, with the reason.
+        quiet: prefixes or names of keys that do not touch the loss.
+    """
+
+    name: str
+    title: str
+    evidence: str
+    source: str
+    version: str
+    updates: str
+    option: dict[str, dict[str, Any]]
+    rule: list[dict[str, Any]]
+    trap: list[dict[str, Any]] = field(default_factory=list)
+    claim: list[dict[str, Any]] = field(default_factory=list)
+    preset: list[dict[str, Any]] = field(default_factory=list)
+    fork: list[dict[str, Any]] = field(default_factory=list)
+    variant: list[dict[str, Any]] = field(default_factory=list)
+    not_covered: dict[str, str] = field(default_factory=dict)
+    remaining: list[str] = field(default_factory=list)
+    quiet: list[str] = field(default_factory=list)
+
+    def defaults(self, version: str) -> dict[str, Any]:
+        """Every option that exists in a version, with its default there (None where there is none)."""
+        found: dict[str, Any] = {}
+        for name, table in self.option.items():
+            if "removed" in table and in_range(version, f">={table['removed']}"):
+                continue
+            for entry in table.get("history", [{"since": "0"}]):
+                if in_range(version, f">={entry['since']}"):
+                    found[name] = entry.get("default")
+        return found
+
+    def changes(self) -> list[str]:
+        """The versions at which a default or a rule changed, oldest first."""
+        marks = {e["since"] for t in self.option.values() for e in t.get("history", [])}
+        specs = [x.get("versions", "") for x in (*self.rule, *self.trap, *self.preset)]
+        marks |= {part.strip(" <>=") for spec in specs for part in spec.split(",") if part}
+        return sorted(marks - {"0"}, key=version_key)
+
+
+@cache
+def framework(name: str) -> Framework:
+    """The tables of a framework by name: ``framework("trl")``.
+
+    Raises:
+        KeyError: no data file of that name; the message lists those there are.
+    """
+    file = resources.files(__package__) / "data" / f"{name.lower()}.toml"
+    if not file.is_file():
+        raise KeyError(f"no framework named '{name}'. Known: {', '.join(FRAMEWORKS)}.")
+    return Framework(**tomllib.loads(file.read_text(encoding="utf-8")))
+
+
+def _names() -> list[str]:
+    folder = resources.files(__package__) / "data"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+FRAMEWORKS = _names()
+
+
+def fill_in(table: Framework, given: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """All option values of a run: the version's defaults, those of the trainer's variant, and the user's values over them."""
+    values = table.defaults(version)
+    for variant in table.variant:
+        if given.get("trainer", values.get("trainer")) == variant["trainer"]:
+            values.update(variant["defaults"])
+    return {**values, **given}
+
+
+def build(choice: str, settings: Mapping[str, Any], values: Mapping[str, Any]) -> Choice | None:
+    """A choice by name with its settings; a setting that starts with ``=`` is computed from the options."""
+    if choice == "none":
+        return None
+    function = next((getattr(room, choice) for room in ROOMS if hasattr(room, choice)), None)
+    if function is None:
+        raise KeyError(f"no choice named '{choice}' in grpo_edu.objective.")
+    bound = {name: _setting(value, values) for name, value in settings.items()}
+    return partial(function, **bound) if bound else function
+
+
+def _setting(value: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return build(value["choice"], value.get("settings", {}), values)
+    if isinstance(value, str) and value.startswith("="):
+        found = evaluate(value[1:], values)
+        return tuple(found) if isinstance(found, list) else found
+    return value
+
+
+def matching(table: Framework, values: Mapping[str, Any], given: Mapping[str, Any], version: str) -> list[dict[str, Any]]:
+    """The rules that speak: the first that holds for an axis, all that hold for ``rewards`` and ``filters``."""
+    found: dict[str, list[dict[str, Any]]] = {axis: [] for axis in AXES}
+    for rule in table.rule:
+        axis = rule["axis"]
+        open_ = axis in MANY or not found[axis]
+        if open_ and in_range(version, rule.get("versions")) and holds(rule.get("when", {}), values, given):
+            found[axis].append(rule)
+    return [rule for rules in found.values() for rule in rules]
+
+
+def recipe_of(table: Framework, given: Mapping[str, Any], version: str, name: str | None = None) -> Recipe:
+    """The recipe that a framework runs with these options.
+
+    Args:
+        table: the framework.
+        given: what the user wrote, by option name.
+        version: of the framework.
+        name: of the recipe.
+
+    Raises:
+        NotCovered: an option asks for something that no axis expresses.
+    """
+    values, axes = fill_in(table, given, version), {}
+    for rule in matching(table, values, given, version):
+        if "not_covered" in rule:
+            raise NotCovered(f"{rule['axis']}: {rule['not_covered'].format_map(values)}")
+        choice = build(rule["choice"], rule.get("settings", {}), values)
+        if rule["axis"] in MANY:
+            axes[rule["axis"]] = (*axes.get(rule["axis"], ()), choice)
+        else:
+            axes[rule["axis"]] = choice
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecipeWarning)
+        return Recipe(name=name or f"{table.name}=={version}", **axes)
+
+
+def split_version(text: str) -> tuple[str, str | None]:
+    """``"trl==1.16"`` -> ("trl", "1.16"); ``"trl@fc4dae256"`` -> ("trl", "trl@fc4dae256"); ``"trl"`` -> ("trl", None)."""
+    if "==" in text:
+        return tuple(text.split("==", 1))  # type: ignore[return-value]
+    return (text.split("@")[0], text) if "@" in text else (text, None)
+
+
+def at_version(table: Framework, version: str | None) -> tuple[Framework, str]:
+    """The tables as they stand at a version or a commit: a commit's own rules come first, its options override.
+
+    Raises:
+        KeyError: a commit that the file does not know.
+    """
+    if version is None:
+        return table, table.version
+    if "@" not in version:
+        version_key(version)
+        return table, version
+    for fork in table.fork:
+        if version.startswith(fork["name"]) or fork["name"].startswith(version):
+            changed = {name: {**table.option.get(name, {}), "history": [{"since": "0", "default": value}]}
+                       for name, value in fork.get("defaults", {}).items()}  # fmt: skip
+            return (
+                replace(
+                    table,
+                    rule=[*fork.get("rule", []), *table.rule],
+                    trap=[*fork.get("trap", []), *table.trap],
+                    option={**table.option, **changed},
+                ),
+                fork["version"],
+            )
+    known = ", ".join(fork["name"] for fork in table.fork) or "none"
+    raise KeyError(f"{version} is not a commit or fork that {table.name} knows ({known}).")
+
+
+def preset(name: str, at: str) -> Recipe:
+    """A named recipe as a framework runs it: ``preset("grpo", "trl==1.16")``, ``preset("grpo", "trl@fc4dae256")``.
+
+    Raises:
+        KeyError: unknown framework, or no such preset in that version.
+    """
+    who, version = split_version(at)
+    table, number = at_version(framework(who), version)
+    for entry in table.preset:
+        if entry["name"] == name and in_range(number, entry.get("versions")):
+            return recipe_of(table, entry.get("options", {}), number, f"{name} ({at if version else f'{who}=={number}'})")
+    there = [e["name"] for e in table.preset if in_range(number, e.get("versions"))]
+    raise KeyError(f"{at} has no preset '{name}'. There: {', '.join(there)}.")
+
+
+def presets(who: str, version: str | None = None) -> dict[str, Recipe]:
+    """Every preset of a framework at a version, by name."""
+    table, number = at_version(framework(who), version)
+    at = f"{who}=={number}" if version is None or "@" not in version else version
+    return {e["name"]: preset(e["name"], at) for e in table.preset if in_range(number, e.get("versions"))}
+
+
+def preset_table(name: str = "grpo") -> pd.DataFrame:
+    """The same name in every framework, at every version where it changed: one row each, one column per axis."""
+    import pandas as pd
+
+    rows = {}
+    for who in FRAMEWORKS:
+        table = framework(who)
+        for at in [f"{who}=={v}" for v in _distinct(table, name)] + [f["name"] for f in table.fork]:
+            try:
+                rows[at] = {**preset(name, at).describe(), "evidence": table.evidence}
+            except KeyError:
+                continue
+    return pd.DataFrame(rows).T
+
+
+def _distinct(table: Framework, name: str) -> list[str]:
+    """Versions at which a preset became another recipe."""
+    found, last = [], None
+    for version in [*table.changes(), table.version]:
+        try:
+            now = preset(name, f"{table.name}=={version}")
+        except KeyError:
+            continue
+        if now != last:
+            found.append(version)
+        last = now
+    return found
