@@ -163,7 +163,7 @@ def test_a_delta_inside_the_clip_band_also_cuts_good_tokens_in_trl() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"loss_type": "vespo"}, {"top_entropy_quantile": 0.2}, {"off_policy_mask_threshold": 0.1}, {"entropy_coef": 0.1}],
+    [{"loss_type": "vespo"}, {"top_entropy_quantile": 0.2}, {"off_policy_mask_threshold": 0.1}],
 )
 def test_what_no_axis_expresses_is_refused_with_its_reason(options: dict) -> None:
     with pytest.raises(NotCovered, match="surrogate: "):

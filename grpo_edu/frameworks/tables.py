@@ -37,7 +37,7 @@ class Framework:
     Args:
         name, title, evidence, source: who it is, and how its facts were obtained.
         version: the newest that was read, assumed where none is told.
-        option: name -> table with ``history`` (``since``, ``default``), ``alias``, ``removed``, ``doc``.
+        option: name -> table with ``history`` (``since``, ``default``), ``key``, ``alias``, ``removed``, ``doc``.
         rule, trap, claim, preset, fork, variant: lists of tables.
         updates: expression for the optimiser steps per rollout.
         clip: options that hold the clip band.
@@ -88,14 +88,14 @@ def framework(name: str) -> Framework:
     Raises:
         KeyError: no data file of that name; the message lists those there are.
     """
-    file = resources.files(__package__) / "data" / f"{name.lower()}.toml"
+    file = resources.files("grpo_edu.frameworks") / "data" / f"{name.lower()}.toml"
     if not file.is_file():
         raise KeyError(f"no framework named '{name}'. Known: {', '.join(FRAMEWORKS)}.")
     return Framework(**tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 def _names() -> list[str]:
-    folder = resources.files(__package__) / "data"
+    folder = resources.files("grpo_edu.frameworks") / "data"
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 

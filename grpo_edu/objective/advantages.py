@@ -406,24 +406,26 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
 
 
 @formula(
-    r"\text{<baseline>; } r_i\text{ where a prompt has one completion}", "<baseline>; r_i where a prompt has one completion"
+    r"\text{<baseline>; } <keep>\,r_i\text{ where a prompt has one completion}",
+    "<baseline>; <keep>·r_i where a prompt has one completion",
 )
-def raw_when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice) -> Tensor:
-    """A group baseline that gives a group of one its raw reward instead of refusing it.
+def when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float) -> Tensor:
+    """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its reward.
 
-        r  1 0 | .7, groups 0 0 | 1, baseline group_mean   ->   A  .5 -.5 .7
+        r  1 0 | .7, groups 0 0 | 1, baseline group_mean, keep 1   ->   A  .5 -.5 .7
 
     Args:
         reward, group, counted: ``[N]``.
         mask: ``[N, T]`` bool.
         baseline: one whose statistics stay inside a group.
+        keep: 1 the raw reward (verl ``grpo``, ``rloo``, ``opo``), 0 nothing (verl ``rloo_vectorized``).
 
     Source: verl ``core_algos.py``, every estimator with an ``index`` (mean 0 where a prompt has one response).
     """
     single = groups.size(group, torch.ones_like(counted)) == 1
     rows = torch.cat([torch.arange(len(group), device=group.device), single.nonzero()[:, 0]])  # a twin for each single row
     inputs = {"reward": reward[rows], "group": group[rows], "counted": counted[rows], "mask": mask[rows]}
-    return torch.where(single, reward, axes.run(baseline, inputs)[: len(group)])
+    return torch.where(single, keep * reward, axes.run(baseline, inputs)[: len(group)])
 
 
 @formula(r"\frac{N}{\#\{r\ne 0\}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)", "N/#(r≠0) · (r_i - mean(r in group))")
@@ -437,7 +439,7 @@ def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Ten
     Source: verl ``adv_estimator=gpg``.
     """
     nonzero = ((reward != 0) & counted).sum().clamp(min=1)
-    return raw_when_alone(reward, group, counted, mask, baseline=group_mean) * counted.sum() / nonzero
+    return when_alone(reward, group, counted, mask, baseline=group_mean, keep=1.0) * counted.sum() / nonzero
 
 
 @formula(r"1[i=\arg\max]\,\big(r_{(1)}-r_{(2)}\big)", "r_best - r_second for the best of the group, 0 for the others")

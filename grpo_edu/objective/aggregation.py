@@ -33,7 +33,7 @@ def _column(x: Tensor, mask: Tensor) -> Tensor:
 
 
 @formula(r"\frac{1}{N}\,\frac{1}{|o_i|}", "1/N · 1/|o_i|")
-def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True, eps: float | None = None) -> Tensor:
+def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
     r"""Every sequence weighs the same; inside it, every token does.
 
     .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{|o_i|}
@@ -47,11 +47,10 @@ def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = Tr
         mask: ``[N, T]`` bool, True on trained tokens.
         present: ``[N]`` bool, rows that are in the batch.
         count_masked_rows: a fully masked row counts in N (TRL, verl's trainer, slime) or not (OpenRLHF, NeMo-RL).
-        eps: added to the length (verl: 1e-8); None for nothing.
 
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 3; TRL ``loss_type="grpo"``; verl ``seq-mean-token-mean``.
     """
-    return _column(1 / (_tokens(mask).clamp(min=1) + (eps or 0.0)), mask) / _rows(mask, present, count_masked_rows)
+    return _column(1 / _tokens(mask).clamp(min=1), mask) / _rows(mask, present, count_masked_rows)
 
 
 @formula(r"\frac{1}{\sum_j |o_j|}", "1/Σ_j|o_j| (step)")

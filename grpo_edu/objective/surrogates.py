@@ -262,23 +262,14 @@ def _clipped_log_ratio(logp: Tensor, old_logp: Tensor, advantage: Tensor, eps_lo
 
 
 def gmpo_factors(
-    logp: Tensor,
-    old_logp: Tensor,
-    mask: Tensor,
-    advantage: Tensor,
-    *,
-    eps_low: float,
-    eps_high: float,
-    length_eps: float | None = None,
+    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Factors:
     """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
     value = logp - old_logp
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    length = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    share = length / (length + (length_eps or 0.0))
-    mean = (cut * mask).sum(dim=1, keepdim=True) / length * share
+    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
     clipped = ((advantage > 0) & (value > eps_high)) | ((advantage <= 0) & (value < -eps_low))
-    return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean) * share**2)
+    return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
 
 
 @formula(
@@ -286,28 +277,16 @@ def gmpo_factors(
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
 )
 @surrogate(gmpo_factors, per_sequence=True)
-def gmpo(
-    logp: Tensor,
-    old_logp: Tensor,
-    mask: Tensor,
-    advantage: Tensor,
-    *,
-    eps_low: float,
-    eps_high: float,
-    length_eps: float | None = None,
-) -> Tensor:
+def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
     r"""Geometric mean of the token ratios, each clipped in log space, on the side that its advantage would push it to.
 
     .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
 
-    ``length_eps`` is added to the length, in the exponent and in the completion's mean advantage (verl: 1e-8); None: nothing.
-
     Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
     """
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    length = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    share = length / (length + (length_eps or 0.0))
-    return bounded_exp((cut * mask).sum(dim=1, keepdim=True) / length * share) * advantage * share
+    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return bounded_exp(mean) * advantage
 
 
 def _temperature(advantage: Tensor, tau_pos: float, tau_neg: float) -> Tensor:
