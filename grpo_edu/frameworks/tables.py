@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..objective import advantages, aggregation, corrections, filters, kl, rewards, surrogates
 from ..objective.axes import Choice
-from ..objective.recipe import AXES, Recipe, RecipeWarning
+from ..objective.recipe import Recipe, RecipeWarning
 from .expressions import evaluate, holds, in_range, version_key
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Framework:
 
     Args:
         name, title, evidence, source: who it is, and how its facts were obtained.
-        version: the newest that was read, assumed where none is told.
+        version, oldest: the newest and the oldest that were read; the newest is assumed where none is told.
         option: name -> table with ``history`` (``since``, ``default``), ``key``, ``alias``, ``removed``, ``doc``.
         rule, trap, claim, preset, fork, variant: lists of tables.
         updates: expression for the optimiser steps per rollout.
@@ -50,6 +50,7 @@ class Framework:
     evidence: str
     source: str
     version: str
+    oldest: str
     updates: str
     option: dict[str, dict[str, Any]]
     rule: list[dict[str, Any]]
@@ -74,11 +75,12 @@ class Framework:
         return found
 
     def changes(self) -> list[str]:
-        """The versions at which a default or a rule changed, oldest first."""
+        """The oldest version that was read, and every one at which a default or a rule changed, in order."""
         marks = {e["since"] for t in self.option.values() for e in t.get("history", [])}
         specs = [x.get("versions", "") for x in (*self.rule, *self.trap, *self.preset)]
         marks |= {part.strip(" <>=") for spec in specs for part in spec.split(",") if part}
-        return sorted(marks - {"0"}, key=version_key)
+        read = [v for v in marks - {"0"} if in_range(v, f">{self.oldest},<={self.version}")]
+        return sorted({self.oldest, self.version, *read}, key=version_key)
 
 
 @cache
@@ -132,17 +134,22 @@ def _setting(value: Any, values: Mapping[str, Any]) -> Any:
 
 
 def matching(table: Framework, values: Mapping[str, Any], given: Mapping[str, Any], version: str) -> list[dict[str, Any]]:
-    """The rules that speak: the first that holds for an axis, all that hold for ``rewards`` and ``filters``."""
-    found: dict[str, list[dict[str, Any]]] = {axis: [] for axis in AXES}
+    """The rules that speak, in order: the first choice that holds for an axis, all for ``rewards`` and ``filters``; every refusal."""
+    found: list[dict[str, Any]] = []
+    settled: set[str] = set()
     for rule in table.rule:
         axis = rule["axis"]
-        open_ = axis in MANY or not found[axis]
-        if open_ and in_range(version, rule.get("versions")) and holds(rule.get("when", {}), values, given):
-            found[axis].append(rule)
-    return [rule for rules in found.values() for rule in rules]
+        if axis in settled or not in_range(version, rule.get("versions")) or not holds(rule.get("when", {}), values, given):
+            continue
+        found.append(rule)
+        if axis not in MANY and "choice" in rule:
+            settled.add(axis)
+    return found
 
 
-def recipe_of(table: Framework, given: Mapping[str, Any], version: str, name: str | None = None) -> Recipe:
+def recipe_of(
+    table: Framework, given: Mapping[str, Any], version: str, name: str | None = None, left_out: list[str] | None = None
+) -> Recipe:
     """The recipe that a framework runs with these options.
 
     Args:
@@ -150,19 +157,22 @@ def recipe_of(table: Framework, given: Mapping[str, Any], version: str, name: st
         given: what the user wrote, by option name.
         version: of the framework.
         name: of the recipe.
+        left_out: collects what no axis expresses, ``"axis: reason"``; None: such an option is refused.
 
     Raises:
-        NotCovered: an option asks for something that no axis expresses.
+        NotCovered: an option asks for something that no axis expresses, and ``left_out`` is None.
     """
     values, axes = fill_in(table, given, version), {}
     for rule in matching(table, values, given, version):
+        axis = rule["axis"]
         if "not_covered" in rule:
-            raise NotCovered(f"{rule['axis']}: {rule['not_covered'].format_map(values)}")
+            reason = f"{axis}: {rule['not_covered'].format_map(values)}"
+            if left_out is None:
+                raise NotCovered(reason)
+            left_out.append(reason)
+            continue
         choice = build(rule["choice"], rule.get("settings", {}), values)
-        if rule["axis"] in MANY:
-            axes[rule["axis"]] = (*axes.get(rule["axis"], ()), choice)
-        else:
-            axes[rule["axis"]] = choice
+        axes[axis] = (*axes.get(axis, ()), choice) if axis in MANY else choice
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecipeWarning)
         return Recipe(name=name or f"{table.name}=={version}", **axes)
@@ -243,7 +253,7 @@ def preset_table(name: str = "grpo") -> pd.DataFrame:
 def _distinct(table: Framework, name: str) -> list[str]:
     """Versions at which a preset became another recipe."""
     found, last = [], None
-    for version in [*table.changes(), table.version]:
+    for version in table.changes():
         try:
             now = preset(name, f"{table.name}=={version}")
         except KeyError:
