@@ -106,7 +106,7 @@ FRAMEWORKS = _names()
 
 def fill_in(table: Framework, given: Mapping[str, Any], version: str) -> dict[str, Any]:
     """All option values of a run: the version's defaults, those of the trainer's variant, and the user's values over them."""
-    values = table.defaults(version)
+    values = {**dict.fromkeys(table.option), **table.defaults(version)}  # an option that is not there yet has no value
     for variant in table.variant:
         if given.get("trainer", values.get("trainer")) == variant["trainer"]:
             values.update(variant["defaults"])

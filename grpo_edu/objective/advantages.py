@@ -406,8 +406,8 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
 
 
 @formula(
-    r"\text{<baseline>; } <keep>\,r_i\text{ where a prompt has one completion}",
-    "<baseline>; <keep>·r_i where a prompt has one completion",
+    r"<baseline>\ \text{(a group of one: }<keep>\,r_i)",
+    "<baseline> (a group of one: <keep>·r_i)",
 )
 def when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float) -> Tensor:
     """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its reward.

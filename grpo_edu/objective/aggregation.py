@@ -255,7 +255,8 @@ def length_power(
 
 
 @formula(
-    r"\text{<inner>, each micro-batch on its own (mean: <average>)}", "<inner>, each micro-batch on its own (mean: <average>)"
+    r"<inner>\ \text{(each micro-batch on its own, averaged: <average>)}",
+    "<inner> (each micro-batch on its own, averaged: <average>)",
 )
 def per_micro_batch(
     mask: Tensor,

@@ -158,7 +158,10 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     return beta * (logp - ref_logp).abs()
 
 
-@formula(r"<beta>\,(<value>\text{, gradient of } k_2)", "<beta>·(value of <value>, gradient of k2)")
+@formula(
+    r"<beta>\,k_2\ \text{(its gradient; its value is another's)}",
+    "<beta>·k2 (its gradient; the value shown is another estimator's)",
+)
 @slope(k2_slope)
 def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:
     r"""The value of one estimator with the gradient of k2 (straight through): on policy that of the reverse KL.
