@@ -34,3 +34,35 @@ def explain(
     with plain_errors():
         verdict = explained(config, framework, version)
         typer.echo(json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict))
+
+
+def identify(
+    function: Annotated[
+        str, typer.Argument(help="`module:function`; the module is imported from the current folder or the path.")
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="`name=value` for another argument; may be repeated.")
+    ] = None,
+) -> None:
+    """Which loss is this function? Probed through ∂loss/∂logp: advantage, aggregation, clip, KL, padding leaks.
+
+    The module is imported, so its own code runs. Arguments are found by name: `logp, mask`, `advantages` or `rewards` with `group`,
+    optional `old_logp, ref_logp`.
+
+    Example: `grpo-edu identify my_losses:grpo_loss --set beta=0.04`
+    """
+    from ..cli import plain_errors
+
+    with plain_errors():
+        import importlib
+        import sys
+
+        from .identify import identify as identified
+        from .readers import scalar
+
+        module, colon, name = function.partition(":")
+        if not colon or not name:
+            raise ValueError(f"function is '{function}': expected module:function, my_losses:grpo_loss say.")
+        sys.path.insert(0, str(Path.cwd()))
+        values = dict(one.split("=", 1) for one in settings or [])
+        typer.echo(str(identified(getattr(importlib.import_module(module), name), **{k: scalar(v) for k, v in values.items()})))
