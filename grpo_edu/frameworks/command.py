@@ -66,3 +66,21 @@ def identify(
         sys.path.insert(0, str(Path.cwd()))
         values = dict(one.split("=", 1) for one in settings or [])
         typer.echo(str(identified(getattr(importlib.import_module(module), name), **{k: scalar(v) for k, v in values.items()})))
+
+
+def export(
+    recipe: Annotated[str, typer.Argument(help="A recipe of the catalog: `dr_grpo`, `dapo` …")],
+    to: Annotated[str, typer.Option("--to", help="trl, verl or openrlhf.")],
+    version: Version = None,
+) -> None:
+    """The settings that run a recipe in a framework, and every difference that stays. For TRL a complete training script.
+
+    Example: `grpo-edu export dr_grpo --to trl > train.py`
+    """
+    from ..cli import plain_errors
+
+    with plain_errors():
+        from ..objective.catalog import recipe as by_name
+        from .export import export as exported
+
+        typer.echo(str(exported(by_name(recipe), to, version)))
