@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .toys.command import app as toy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="What GRPO-family losses really push, token by token.",
 )
+
+
+app.add_typer(toy, name="toy")
 
 
 @contextmanager
@@ -68,6 +74,7 @@ def lab(
     command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ip={ip}", f"--ServerApp.root_dir={notebooks}"]
     command.append(f"--LabApp.default_url=/lab/tree/{first.name}")
     command += [] if browser else ["--no-browser"]
+    command += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # in a container one is often root
     try:
         raise typer.Exit(subprocess.call(command))
     except KeyboardInterrupt:

@@ -300,6 +300,13 @@ def test_gmpo_clips_each_token_in_log_space_before_the_geometric_mean():
     assert sur.gmpo_factors(logp, old, mask, -a, eps_low=0.4, eps_high=0.4).gate[0].tolist() == [1, 0]
 
 
+def test_sapo_keeps_its_temperature_to_full_precision():
+    # ratio 1.5, A = -1: -4/1.05 · sigmoid(1.05 · .5)
+    old = torch.full((1, 1), -1.0, dtype=torch.float64)
+    value = sur.sapo(old + math.log(1.5), old, -torch.ones_like(old), tau_pos=1.0, tau_neg=1.05)
+    assert value.item() == near(-4 / 1.05 / (1 + math.exp(-1.05 * 0.5)))
+
+
 def test_balanced_masses_do_not_depend_on_mean_lengths():
     # 1 right of 2 tokens, 3 wrong of 4: n/G per side: 1/4 · 1/2 and 3/4 · 1/12
     rollouts = Rollouts.from_lengths([2, 4, 4, 4], [1, 0, 0, 0])

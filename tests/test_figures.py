@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from grpo_edu.figures import FIGURES
@@ -116,6 +119,17 @@ def test_the_curl_of_the_length_field_is_negative_everywhere_and_wrong_answers_l
     assert (table["curl"] < 0).all()
     assert (table["by wrong stop"] < 0).all()
     assert (table["by mode"] > 0).all()
+
+
+def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eight_seeds():
+    table = pd.read_csv(Path(__file__).resolve().parent.parent / "figures" / "data" / "length_dynamics.csv")
+    last = table[table.step == table.step.max()].set_index(["recipe", "seed"])
+    assert last.groupby("recipe").size().to_dict() == {"grpo": 8, "dapo": 8, "dr_grpo": 8}
+    assert last.pass_rate.max() - last.pass_rate.min() < 0.03
+    gap = (last.length_wrong - last.length_right).unstack("recipe")
+    assert (gap["grpo"] > 40).all()
+    assert (gap["grpo"] > gap["dapo"]).all()
+    assert gap["dr_grpo"].abs().mean() < 0.1 * gap["grpo"].mean()
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():

@@ -289,15 +289,11 @@ def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps
     return bounded_exp(mean) * advantage
 
 
-def _temperature(advantage: Tensor, tau_pos: float, tau_neg: float) -> Tensor:
-    """``[N, T]`` in the advantage's own precision: torch.where on two plain numbers would round 1.05 to float32."""
-    return torch.full_like(advantage, tau_neg).masked_fill(advantage > 0, tau_pos)
-
-
 def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Factors:
     """Gate 4σ(1-σ) at τ(ρ-1): 1 on policy, falling smoothly on both sides."""
     ratio = bounded_exp(logp - old_logp)
-    soft = torch.sigmoid(_temperature(advantage, tau_pos, tau_neg) * (ratio - 1))
+    tau = torch.full_like(ratio, tau_neg).masked_fill(advantage > 0, tau_pos)
+    soft = torch.sigmoid(tau * (ratio - 1))
     return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
 
 
@@ -313,5 +309,5 @@ def sapo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, t
 
     Source: SAPO (arXiv 2511.20347), tau 1.0 and 1.05; TRL and verl ``sapo``.
     """
-    tau = _temperature(advantage, tau_pos, tau_neg)
+    tau = torch.full_like(logp, tau_neg).masked_fill(advantage > 0, tau_pos)
     return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage

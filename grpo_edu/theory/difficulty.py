@@ -12,12 +12,14 @@ climbed is :math:`h` with :math:`h' = w`. Source: Davis and Recht (arXiv 2510.13
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..objective import axes
+from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 
@@ -116,11 +118,11 @@ def conditional_baseline(p: float, size: int) -> float:
 
 
 def rerolled_weight(recipe: Recipe, p: float, size: int) -> float:
-    r"""Dynamic sampling that re-rolls the *same* prompt until its group is mixed: w / (1 - silent).
+    r"""Dynamic sampling that re-rolls the *same* prompt until its group is mixed: w / (1 - silent), silent groups giving nothing.
 
-    (Drawing *new* prompts instead leaves every prompt's relative weight w as it was.)
+    (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
     """
-    return weight(recipe, p, size) / (1 - silent_probability(p, size))
+    return weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
 
 def frames(w: float, p: float) -> dict[str, float]:
@@ -130,3 +132,65 @@ def frames(w: float, p: float) -> dict[str, float]:
     prompts" of the third: the same w(p).
     """
     return {"probability": w, "score": w * p * (1 - p), "log-probability": w * p}
+
+
+def refilled_weights(recipe: Recipe, pass_rates: Sequence[float], size: int) -> list[float]:
+    r"""Dynamic sampling that replaces a silent group by one of a *new* prompt: every weight is divided by the same number.
+
+    .. math:: w_q \;/\; \mathrm{mean}_{q'}\big(1 - p_{q'}^G - (1-p_{q'})^G\big)
+
+    Args:
+        recipe: its advantage.
+        pass_rates: one for each prompt; prompts are drawn uniformly, until a group is live.
+        size: G.
+
+    Returns:
+        The expected weight of each prompt per kept group and per chance of being drawn, silent groups giving nothing.
+
+    Source: DAPO (arXiv 2503.14476) §3.2, filter and refill.
+    """
+    live = sum(1 - silent_probability(p, size) for p in pass_rates) / len(pass_rates)
+    return [weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
+
+
+def without_silent_groups(recipe: Recipe) -> Recipe:
+    """The recipe on live groups only. It changes nothing where a group of equal rewards has advantage 0 anyway."""
+    return recipe if drop_dead_groups in recipe.filters else recipe.but(filters=(*recipe.filters, drop_dead_groups))
+
+
+def softmax_weight(p: float, size: int, tau: float) -> float:
+    r"""w of :math:`A_i = G\,\mathrm{softmax}(r/\tau)_i - 1`: MaxRL of order G-1 as τ → 0, (G-1)/(G τ) as τ → ∞.
+
+    .. math:: b_s - a_s = \frac{G}{s+1+(G-1-s)y} - \frac{G\,y}{s+(G-s)y},\qquad y = e^{-1/\tau}
+
+    Source: SoftmaxGRPO (arXiv 2608.09271); the limits are enumerated here.
+    """
+    y, total = math.exp(-1 / tau), 0.0
+    for s in range(size):
+        wrong = 1.0 if s == 0 else size * y / (s + (size - s) * y)
+        chance = math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s)
+        total += chance * (size / (s + 1 + (size - 1 - s) * y) - wrong)
+    return total
+
+
+def large_group_std_weight(p: float, size: int) -> float:
+    r"""The next term behind the infinite picture: :math:`\frac{1}{\sqrt{p(1-p)}}\Big(1 - \frac{1}{8Gp(1-p)}\Big)`, where Gp(1-p) is large."""
+    return infinite_std_weight(p) * (1 - 1 / (8 * size * p * (1 - p)))
+
+
+def climb_time(w: Callable[[float], float], start: float, goal: float, points: int = 2000) -> float:
+    r"""Time that the flow of one prompt with its own logit takes from one pass rate to another.
+
+    .. math:: \frac{dz}{dt} = w(p)\,p(1-p),\quad p = \sigma(z)\quad\Rightarrow\quad t = \int \frac{dz}{w(p)\,p(1-p)}
+
+    Args:
+        w: weight by pass rate, relative to :math:`\nabla p`.
+        start, goal: pass rates, strictly between 0 and 1.
+        points: even number of Simpson intervals.
+    """
+    low, high = math.log(start / (1 - start)), math.log(goal / (1 - goal))
+    total = 0.0
+    for k in range(points + 1):
+        p = 1 / (1 + math.exp(-(low + (high - low) * k / points)))
+        total += (1 if k in (0, points) else 4 if k % 2 else 2) / (w(p) * p * (1 - p))
+    return total * (high - low) / points / 3

@@ -50,3 +50,12 @@ def forward(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
     leaf = logits.detach().clone().requires_grad_()
     value = (reference.exp() * (reference - leaf.log_softmax(0))).sum()
     return value.item(), torch.autograd.grad(value, leaf)[0]
+
+
+def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
+    """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against ``[A]`` reference log-probabilities."""
+    logp = logits.detach().log_softmax(0)
+    inputs = {"logp": logp[:, None], "old_logp": logp[:, None], "ref_logp": reference[:, None]}
+    value = axes.run(estimator, inputs)[:, 0]
+    mean = (logp.exp() * value).sum()
+    return (logp.exp() * (value - mean) ** 2).sum().sqrt().item()

@@ -12,6 +12,7 @@ All results here are exact; lengths depend on the branch alone.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -128,3 +129,163 @@ def _sigmoid(x: float) -> float:
 def _inverse_length(stop: float) -> float:
     """E[1/L] of a geometric length."""
     return -stop * math.log(stop) / (1 - stop)
+
+
+# --- any advantage, any two hazards: the exact expected gradient by the two stop logits --------------------------------------
+
+
+class Branch(NamedTuple):
+    """One branch by length 0 … cap + prefix, each ``[cap + prefix + 1]``: ``chance``, and ``pull`` = chance times mean score."""
+
+    chance: Tensor
+    pull: Tensor
+
+
+def branch(stop: float, cap: int, prefix: int = 0) -> Branch:
+    """The lengths of one branch, ``prefix`` tokens that decide nothing in front of up to ``cap`` that may stop, and their scores."""
+    law, ran_out = length_law(stop, cap)
+    chance = torch.cat([torch.zeros(prefix + 1, dtype=torch.float64), law])
+    pull = torch.cat(
+        [torch.zeros(prefix + 1, dtype=torch.float64), law * (1 - stop * torch.arange(1, cap + 1, dtype=torch.float64))]
+    )
+    chance[-1] += ran_out
+    pull[-1] -= ran_out * stop * cap
+    return Branch(chance, pull)
+
+
+def length_slope(stop: float, cap: int) -> float:
+    r"""Change of the mean length by the stop logit, below 0: :math:`dE[L]/dz = E[L \cdot \mathrm{score}]`."""
+    pull = branch(stop, cap).pull
+    return (pull * torch.arange(len(pull))).sum().item()
+
+
+def token_mean_gradient(
+    advantages: tuple[Tensor, Tensor],
+    p: float,
+    hazards: tuple[float, float],
+    cap: int,
+    *,
+    prefix: int = 0,
+    rows: int | None = None,
+    prompts: int = 1,
+) -> tuple[float, float]:
+    r"""Expected gradient of a token mean by the right and the wrong stop logit, its denominator shared by n = rows · prompts completions.
+
+    .. math:: F_{right} = n\,p\,E\Big[b\,\frac{\mathrm{score}_1}{L_1 + \dots + L_n}\Big],\qquad
+        F_{wrong} = n\,(1-p)\,E\Big[a\,\frac{\mathrm{score}_1}{L_1 + \dots + L_n}\Big]
+
+    Args:
+        advantages: of a right and of a wrong completion by K right, ``[G + 1]`` each: ``difficulty.advantages_by_count``.
+        p: pass rate.
+        hazards: chance to stop at each token, of the right and of the wrong branch.
+        cap: stop decisions of one completion at most.
+        prefix: tokens in front of the first stop decision.
+        rows: completions of one prompt that share a denominator. 1: sequence mean; between: micro-batch; G or None: prompt scope.
+        prompts: 1, or the prompts that share one denominator, all alike and whole (``rows`` None): step scope.
+
+    Raises:
+        ValueError: rows is not between 1 and G, or several prompts share a denominator with a part of a group.
+    """
+    right, wrong = branch(hazards[0], cap, prefix), branch(hazards[1], cap, prefix)
+    size = len(advantages[0]) - 1
+    n = size if rows is None else rows
+    if not 1 <= n <= size or (prompts > 1 and n < size):
+        raise ValueError(f"rows is {n} with {prompts} prompts: expected 1 to {size}, or None where prompts share a step.")
+    others = _power(p * right.chance + (1 - p) * wrong.chance, (prompts - 1) * size)
+    gradient = [0.0, 0.0]
+    for s in range(n):
+        rest = _convolve(others, _convolve(_power(right.chance, s), _power(wrong.chance, n - 1 - s)))
+        for u in range(size - n + 1):
+            chance = _binomial(n - 1, s, p) * _binomial(size - n, u, p) * n * prompts
+            gradient[0] += chance * p * advantages[0][s + u + 1].item() * _per_token(right.pull, rest)
+            gradient[1] += chance * (1 - p) * advantages[1][s + u].item() * _per_token(wrong.pull, rest)
+    return gradient[0], gradient[1]
+
+
+def balanced_gradient(
+    advantages: tuple[Tensor, Tensor], p: float, hazards: tuple[float, float], cap: int, *, prefix: int = 0
+) -> tuple[float, float]:
+    r"""The same under balanced aggregation, where each sign of the advantage has its own denominator.
+
+    .. math:: F_{right} = \sum_K \mathrm{Bin}(K)\, \frac{K^2}{G}\, A_+(K)\, E\Big[\frac{\mathrm{score}_1}{L_1 + \dots + L_K}\Big]
+
+    and alike for the wrong ones. At G = 2 each side is one completion: the sequence mean.
+
+    Raises:
+        ValueError: in some group the right and the wrong do not have advantages of opposite sign.
+    """
+    size = len(advantages[0]) - 1
+    if (advantages[0] * advantages[1] > 0).any():
+        raise ValueError("right and wrong completions have advantages of one sign: expected a centred advantage.")
+    gradient = []
+    for side, (hazard, advantage) in enumerate(zip(hazards, advantages, strict=True)):
+        one, total = branch(hazard, cap, prefix), 0.0
+        for k in range(1, size + 1):
+            right = k if side == 0 else size - k
+            drift = _per_token(one.pull, _power(one.chance, k - 1))
+            total += _binomial(size, right, p) * k * k / size * advantage[right].item() * drift
+        gradient.append(total)
+    return gradient[0], gradient[1]
+
+
+def length_power_gradient(
+    advantages: tuple[Tensor, Tensor],
+    p: float,
+    hazards: tuple[float, float],
+    cap: int,
+    *,
+    alpha: float,
+    length: float,
+    prefix: int = 0,
+) -> tuple[float, float]:
+    r"""The same where a completion's weight is a power of its length relative to the group's mean power (VL-norm).
+
+    .. math:: F_{right} = \frac{Gp}{C} E\Big[b\,\frac{x_1\,\mathrm{score}_1}{x_1 + \dots + x_G}\Big],\qquad x = L^{-\alpha},\qquad
+        \frac{1}{X} = \int_0^\infty e^{-tX}\,dt
+
+    The integral over t = exp(y) is a trapezoid rule, exact to rounding. ``length`` is C; the others as ``token_mean_gradient``.
+    """
+    size = len(advantages[0]) - 1
+    lengths = torch.arange(prefix + 1, cap + prefix + 1, dtype=torch.float64)
+    x = lengths**-alpha
+    y = torch.arange(-40.0, math.log(60 / x.min().item()), 0.05, dtype=torch.float64)
+    decay = torch.exp(-y.exp()[:, None] * x)
+    sides = [branch(hazard, cap, prefix) for hazard in hazards]
+    right, wrong = (decay @ side.chance[prefix + 1 :] for side in sides)
+    gradient = []
+    for k, (side, advantage) in enumerate(zip(sides, advantages, strict=True)):
+        mix = torch.zeros_like(y)
+        for s in range(size):
+            a = advantage[s + 1 - k].item()
+            mix = mix + a * math.comb(size - 1, s) * (p * right) ** s * ((1 - p) * wrong) ** (size - 1 - s)
+        own = decay @ (x * side.pull[prefix + 1 :])
+        gradient.append(((1 - p if k else p) * size / length * 0.05 * (own * mix * y.exp()).sum()).item())
+    return gradient[0], gradient[1]
+
+
+def power_push(ratio: float, alpha: float) -> float:
+    r"""How hard a token of the ``ratio`` times longer completion is pushed, relative to one of the shorter: :math:`r^{\alpha-1}`."""
+    return ratio ** (alpha - 1)
+
+
+def _binomial(n: int, k: int, p: float) -> float:
+    return math.comb(n, k) * p**k * (1 - p) ** (n - k)
+
+
+def _convolve(a: Tensor, b: Tensor) -> Tensor:
+    """Law of a sum from the laws of its two parts, each from 0 on."""
+    return torch.nn.functional.conv1d(a.view(1, 1, -1), b.flip(0).view(1, 1, -1), padding=len(b) - 1).view(-1)
+
+
+def _power(law: Tensor, times: int) -> Tensor:
+    """Law of the sum of ``times`` independent parts."""
+    total = torch.ones(1, dtype=torch.float64)
+    for _ in range(times):
+        total = _convolve(total, law)
+    return total
+
+
+def _per_token(pull: Tensor, rest: Tensor) -> float:
+    """E[score / (own length + the rest's length)]."""
+    own, other = torch.arange(1, len(pull)), torch.arange(len(rest))
+    return ((pull[1:, None] * rest) / (own[:, None] + other)).sum().item()

@@ -1,0 +1,96 @@
+"""The toy with all seeds in one tensor program, against a plain loop over seeds that does the same work, side by side.
+
+The plain loop samples token by token, builds checked `Rollouts`, calls `Recipe.loss(...).backward()` and steps `torch.optim.SGD`.
+Both must end at the same parameters, or the ratio means nothing. Target: at least 20 times faster at 5 recipes x 16 seeds.
+
+python benchmarks/toy_speed.py [STEPS]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from grpo_edu import Recipe, Rollouts, recipe
+from grpo_edu.toys import stopping
+from grpo_edu.toys.stopping import Stopping
+from grpo_edu.toys.training import Training
+
+NAMES = ("grpo", "dr_grpo", "dapo", "dapo(step)", "rloo")
+SEEDS = 16
+POLICY = Stopping()
+
+
+def complete(theta: Tensor, training: Training, source: torch.Generator) -> Rollouts:
+    """One step's completions of one seed, one token after the other, as a sampling loop writes it."""
+    group = training.group
+    u = torch.rand(len(group), 2 + POLICY.cap - 1, generator=source, dtype=torch.float64)
+    right = u[:, 0] < torch.sigmoid(theta[2])
+    logit = torch.where(right, theta[0], theta[1])
+    columns = [torch.where(right, torch.nn.functional.logsigmoid(theta[2]), torch.nn.functional.logsigmoid(-theta[2]))]
+    running, masks = torch.ones_like(right), [torch.ones_like(right)]
+    for t in range(POLICY.cap - 1):
+        stop = u[:, 2 + t] < torch.sigmoid(logit)
+        columns.append(torch.where(stop, torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)))
+        masks.append(running)
+        running = running & ~stop
+        if not running.any():
+            break
+    return Rollouts(
+        logp=torch.stack(columns, 1),
+        mask=torch.stack(masks, 1),
+        reward=right.double(),
+        group=group,
+        truncated=running,
+        max_new_tokens=POLICY.cap,
+    )
+
+
+def plain(recipes: Sequence[Recipe], training: Training) -> dict[tuple[str, int], Tensor]:
+    """Recipe by recipe, seed by seed."""
+    ends = {}
+    for one in recipes:
+        for seed in range(SEEDS):
+            source = torch.Generator().manual_seed(seed)
+            theta = POLICY.start()[0].clone().requires_grad_()
+            optimiser = torch.optim.SGD([theta], lr=training.learning_rate)
+            for _ in range(training.steps):
+                optimiser.zero_grad()
+                one.loss(complete(theta, training, source)).backward()
+                optimiser.step()
+            ends[one.name, seed] = theta.detach()
+    return ends
+
+
+def main(steps: int) -> None:
+    """Time both, check that they agree, print the ratio; and the ratio to the package's own program run one seed at a time."""
+    recipes = [recipe(name).but(name, kl=None) for name in NAMES]
+    training = Training(steps=steps, prompts=4, learning_rate=0.5, every=steps)
+    stopping.train(recipes, POLICY, Training(steps=2), seeds=2)  # warm up
+    start = time.perf_counter()
+    table = stopping.train(recipes, POLICY, training, seeds=SEEDS)
+    batched = time.perf_counter() - start
+    start = time.perf_counter()
+    ends = plain(recipes, training)
+    looped = time.perf_counter() - start
+    start = time.perf_counter()
+    for seed in range(SEEDS):
+        stopping.train(recipes, POLICY, training, seeds=[seed])
+    one_by_one = time.perf_counter() - start
+    last = table.loc[table["step"] == steps]
+    for row in last.to_dict("records"):
+        mine = torch.tensor([row["stop_right"], row["stop_wrong"], row["attempt"]], dtype=torch.float64)
+        torch.testing.assert_close(mine, ends[row["recipe"], row["seed"]], rtol=0, atol=1e-9)
+    print(
+        f"{len(recipes)} recipes x {SEEDS} seeds x {steps} steps, {torch.get_num_threads()} threads; parameters agree to 1e-9"
+    )
+    print(f"batched {batched:.2f} s, plain loop {looped:.2f} s, ratio {looped / batched:.1f}")
+    print(f"the same program one seed at a time {one_by_one:.2f} s, ratio {one_by_one / batched:.1f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50)

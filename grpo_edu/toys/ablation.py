@@ -1,0 +1,104 @@
+"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to length and to difficulty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..objective.advantages import group_mean, unscaled
+from ..objective.aggregation import constant, sequence_mean
+from ..objective.catalog import CLIP, STD
+from ..objective.recipe import Recipe
+from . import stopping
+from .compare import interval, matched_learning_rate, push_sizes
+from .stopping import Stopping
+from .training import Training
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AGGREGATIONS = {"sequence_mean": sequence_mean, "constant": constant}
+SCALES = {"group_std": STD, "unscaled": unscaled}
+OUTCOMES = ("length_gap", "stop_gap", "hard_gain", "medium_gain", "difficulty_gain")
+HARD, MEDIUM = 0.1, 0.5  # initial pass rate up to HARD is hard; within a tenth of MEDIUM is medium
+
+
+def cells() -> dict[tuple[str, str], Recipe]:
+    """The four recipes by (aggregation, scale); ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO."""
+    base = Recipe(baseline=group_mean, surrogate=CLIP)
+    return {(a, s): base.but(f"{a}, {s}", aggregation=AGGREGATIONS[a], scale=SCALES[s]) for a in AGGREGATIONS for s in SCALES}
+
+
+def ablate(
+    policy: Stopping | None = None,
+    training: Training | None = None,
+    *,
+    seeds: int | Sequence[int] = 8,
+    match: bool = True,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """The 2 x 2 ablation in one call. Level of evidence: simulated.
+
+    Args:
+        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four medium ones (.5), cap 64.
+        training: None: 100 steps, 8 prompts, G = 16, learning rate 4 (of ``sequence_mean, group_std``).
+        seeds: at least 5.
+        match: learning rates under which all four start with the same total push, the sum of absolute gradient weights over tokens.
+        progress: a bar on a terminal.
+
+    Returns:
+        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two rows of paired differences over
+        the same seeds (``sequence_mean - constant``, averaged over both scales, and ``group_std - unscaled``). Outcomes at the last step:
+        ``length_gap`` expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain`` and ``medium_gain`` mean
+        gain in the logit of the pass rate; ``difficulty_gain`` the first minus the second.
+
+    Raises:
+        ValueError: fewer than 5 seeds, or the prompts are not both hard and medium.
+    """
+    import pandas as pd
+
+    if len(range(seeds) if isinstance(seeds, int) else seeds) < 5:
+        raise ValueError(f"seeds is {seeds}: expected at least 5, so that an interval means something.")
+    policy = policy or Stopping(right=(0.05,) * 4 + (0.5,) * 4)
+    training = training or Training(steps=100, prompts=8, samples=16, learning_rate=4.0)
+    named = cells()
+    recipes = list(named.values())
+    rates = {one.name: training.learning_rate for one in recipes}
+    if match:
+        batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
+        rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
+    table = stopping.train(recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress)
+    ends = {cell: outcomes(table.loc[table["recipe"] == one.name], policy) for cell, one in named.items()}
+    rows = [{"aggregation": a, "scale": s, **_row(ends[a, s], o)} for (a, s) in named for o in OUTCOMES]
+    by_aggregation = _mean([ends["sequence_mean", s] - ends["constant", s] for s in SCALES])
+    by_scale = _mean([ends[a, "group_std"] - ends[a, "unscaled"] for a in AGGREGATIONS])
+    rows += [{"aggregation": "sequence_mean - constant", "scale": "both", **_row(by_aggregation, o)} for o in OUTCOMES]
+    rows += [{"aggregation": "both", "scale": "group_std - unscaled", **_row(by_scale, o)} for o in OUTCOMES]
+    return pd.DataFrame(rows)
+
+
+def _mean(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return tables[0].add(tables[1]) / 2
+
+
+def _row(ends: pd.DataFrame, outcome: str) -> dict[str, object]:
+    return {"outcome": outcome, **interval(torch.tensor(ends[outcome].to_numpy()))._asdict()}
+
+
+def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
+    """The outcomes of one recipe's runs, one row per seed."""
+    import pandas as pd
+
+    start = torch.tensor(policy.attempts, dtype=torch.float64)
+    hard, medium = start <= HARD, (start - MEDIUM).abs() <= 0.1
+    if not hard.any() or not medium.any():
+        raise ValueError(f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM}).")
+    end = table.loc[table["step"] == table["step"].max()].set_index("seed")
+    rates = torch.tensor(end[[f"pass_rate_{k}" for k in range(len(start))]].to_numpy())
+    at_first = policy.pass_rate(policy.start())
+    gain = rates.clamp(1e-12, 1 - 1e-12).logit() - at_first.logit()
+    hard_gain, medium_gain = gain[:, hard].mean(1).numpy(), gain[:, medium].mean(1).numpy()
+    columns = {"length_gap": end["gap"], "stop_gap": end["stop_gap"], "hard_gain": hard_gain, "medium_gain": medium_gain}
+    return pd.DataFrame(columns).assign(difficulty_gain=hard_gain - medium_gain)

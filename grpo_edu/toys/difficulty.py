@@ -1,0 +1,227 @@
+r"""The difficulty toy: prompts from almost never to almost always solved; a completion is one token, right or wrong.
+
+The pass rate of prompt q is :math:`p_q = \sigma(z_q)`. Tabular: every :math:`z_q` is a parameter of its own, so that
+:math:`\mathbb E[\Delta z_q] \propto w_G(p_q)\, p_q (1-p_q)`: what an advantage does to difficulty, and nothing else. With ``features`` the
+prompts share one parameter vector, :math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
+
+Sampling of groups:
+    ``plain``: take the groups as drawn, dead ones too.
+    ``refill``: drop dead groups and draw *new* prompts in their place (DAPO's dynamic sampling).
+    ``reroll``: draw the *same* prompt again until its rewards differ.
+Both count every completion they drew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from ..objective.recipe import Recipe
+from .training import Draw, Seen, Training, checked, generators, learn, one_of, shuffled, tidy, whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SAMPLING = ("plain", "refill", "reroll")
+WIDTH = 0.15  # of a feature's bump, in units of the whole range of difficulty
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """The prompts at step 0 and how groups are drawn.
+
+    Args:
+        prompts: size of the prompt set, Q.
+        hardest, easiest: initial pass rates of its two ends.
+        spacing: ``log`` (equal steps of log p: many hard prompts) or ``logit`` (equal steps of the logit: as many easy as hard).
+        features: 0 for a logit per prompt, else the number F of parameters that all prompts share.
+        sampling: ``plain``, ``refill`` or ``reroll``.
+        rounds: draws after which refill and reroll give up and take dead groups.
+        buckets: prompts are reported in this many equal parts, by initial pass rate.
+    """
+
+    prompts: int = 50
+    hardest: float = 1e-3
+    easiest: float = 0.999
+    spacing: str = "log"
+    features: int = 0
+    sampling: str = "plain"
+    rounds: int = 20
+    buckets: int = 5
+
+    def __post_init__(self) -> None:
+        for name, least in (("prompts", 1), ("features", 0), ("rounds", 1), ("buckets", 1)):
+            whole(name, getattr(self, name), least)
+        one_of("sampling", self.sampling, SAMPLING)
+        one_of("spacing", self.spacing, ("log", "logit"))
+        if not 0 < self.hardest <= self.easiest < 1:
+            raise ValueError(
+                f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 < hardest <= easiest < 1."
+            )
+        if self.buckets > self.prompts:
+            raise ValueError(f"buckets is {self.buckets}: expected at most prompts = {self.prompts}.")
+
+    @property
+    def pass_rates(self) -> Tensor:
+        """``[Q]`` initial pass rates, hardest first."""
+        ends = torch.tensor([self.hardest, self.easiest], dtype=torch.float64)
+        share = torch.linspace(0, 1, self.prompts, dtype=torch.float64)
+        low, high = ends.log() if self.spacing == "log" else ends.logit()
+        between = low + share * (high - low)
+        return between.exp() if self.spacing == "log" else between.sigmoid()
+
+    @property
+    def bucket(self) -> Tensor:
+        """``[Q]`` bucket of each prompt, 0 the hardest."""
+        return torch.arange(self.prompts) * self.buckets // self.prompts
+
+    @property
+    def design(self) -> Tensor:
+        """``[Q, F]`` unit rows: bumps along difficulty, so that neighbours share parameters. Tabular: the identity."""
+        if not self.features:
+            return torch.eye(self.prompts, dtype=torch.float64)
+        place = torch.linspace(0, 1, self.prompts, dtype=torch.float64)[:, None]
+        bumps = torch.exp(-0.5 * ((place - torch.linspace(0, 1, self.features, dtype=torch.float64)) / WIDTH) ** 2)
+        return bumps / bumps.norm(dim=1, keepdim=True)
+
+    def logits(self, theta: Tensor) -> Tensor:
+        """``[..., Q]`` logits at the parameters ``[..., Q or F]``, which are 0 at step 0."""
+        return self.pass_rates.logit() + theta @ self.design.T
+
+
+def _groups(rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator) -> tuple[Tensor, Tensor, int]:
+    """Prompts ``[P]``, right or wrong ``[P, G]``, and completions drawn, of one seed with pass rates ``[Q]``."""
+    kept, live_count, drawn, prompts = [], 0, 0, torch.empty(0, dtype=torch.long)
+    for _ in range(1 if setting.sampling == "plain" else setting.rounds):
+        if setting.sampling != "reroll" or not len(prompts):
+            prompts = torch.randperm(setting.prompts, generator=source)[: training.prompts]
+        chance = rates[prompts][:, None].expand(-1, training.samples)
+        right = torch.rand(chance.shape, generator=source, dtype=torch.float64) < chance
+        live = right.any(1) & ~right.all(1)
+        drawn += right.numel()
+        kept.append((prompts, right, live))
+        live_count += int(live.sum())
+        if setting.sampling == "reroll":
+            prompts = prompts[~live]
+        if live_count >= training.prompts or not len(prompts):
+            break
+    return _filled(kept, setting, training, drawn)
+
+
+def _filled(
+    kept: list[tuple[Tensor, Tensor, Tensor]], setting: Difficulty, training: Training, drawn: int
+) -> tuple[Tensor, Tensor, int]:
+    """The first P live groups, and, where there are too few, dead ones of the last round (of the first, where prompts are new)."""
+    prompts, right, live = (torch.cat(column) for column in zip(*kept, strict=True))
+    if setting.sampling == "plain":
+        return prompts, right, drawn
+    spare = torch.zeros_like(live)
+    last = kept[-1][2] if setting.sampling == "reroll" else kept[0][2]
+    start = len(live) - len(last) if setting.sampling == "reroll" else 0
+    spare[start : start + len(last)] = ~last
+    order = torch.cat([live.nonzero()[:, 0], spare.nonzero()[:, 0]])[: training.prompts]
+    return prompts[order], right[order], drawn
+
+
+def draw(theta: Tensor, setting: Difficulty, training: Training, sources: Sequence[torch.Generator], spent: Tensor) -> Draw:
+    """One rollout of every seed; books the completions it cost in ``spent``, ``[2, S]`` (before, this step). ``actions``: the prompt of each completion, right."""
+    rates = torch.sigmoid(setting.logits(theta))
+    prompts, right, costs = zip(
+        *(_groups(rate, setting, training, source) for rate, source in zip(rates, sources, strict=True)), strict=True
+    )
+    spent[0] += spent[1]
+    spent[1] = torch.tensor(costs, dtype=spent.dtype)
+    correct = torch.stack(right).flatten(1)
+    reward = correct.double()
+    if training.placebo:
+        reward = shuffled(reward, sources, training.prompts)
+    rows = torch.stack(prompts).repeat_interleave(training.samples, dim=1)
+    return Draw((rows, correct), torch.ones_like(correct)[..., None], reward, torch.zeros_like(correct))
+
+
+def logp_of(setting: Difficulty, theta: Tensor, actions: tuple[Tensor, ...]) -> Tensor:
+    """``[N, 1]`` log-probability of one seed's completions."""
+    rows, right = actions
+    logit = setting.logits(theta)[rows]
+    return torch.where(right, logsigmoid(logit), logsigmoid(-logit))[:, None]
+
+
+def train(
+    recipes: Recipe | Sequence[Recipe],
+    setting: Difficulty | None = None,
+    training: Training | None = None,
+    *,
+    seeds: int | Sequence[int] = 8,
+    learning_rates: Mapping[str, float] | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Train on the prompt set. Level of evidence: simulated.
+
+    Args:
+        recipes: one or several.
+        setting, training: settings; None: the defaults. ``training.prompts`` of the set are drawn each step, without replacement.
+        seeds: how many (0 … n-1), or which.
+        learning_rates: per recipe name, in place of ``training.learning_rate``.
+        progress: a bar on a terminal.
+
+    Returns:
+        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact, of the policy), ``bucket_0`` … that of
+        each bucket, hardest first; ``rollouts`` completions drawn before this step; of the batch: ``reward``, ``silent`` (share of groups
+        without a signal), ``all_right``, ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``, ``norm_clipped``.
+
+    Raises:
+        ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
+    """
+    setting, training = setting or Difficulty(), training or Training(prompts=(setting or Difficulty()).prompts)
+    if training.prompts > setting.prompts:
+        raise ValueError(f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that.")
+    chosen, (numbers, _) = checked(recipes), generators(seeds)
+    runs = {}
+    for recipe in chosen:
+        sources, spent = generators(numbers)[1], torch.zeros(2, len(numbers), dtype=torch.float64)
+        runs[recipe.name] = learn(
+            recipe,
+            torch.zeros(len(numbers), setting.features or setting.prompts, dtype=torch.float64),
+            lambda theta, sources=sources, spent=spent: draw(theta, setting, training, sources, spent),
+            partial(logp_of, setting),
+            training,
+            max_new_tokens=1,
+            observe=lambda theta, batch, seen, spent=spent: _columns(theta, setting, training, batch, seen, spent),
+            learning_rate=(learning_rates or {}).get(recipe.name),
+            progress=progress,
+        )
+    return tidy(runs, numbers)
+
+
+def _columns(
+    theta: Tensor, setting: Difficulty, training: Training, batch: Draw | None, seen: Seen | None, spent: Tensor
+) -> dict[str, Tensor]:
+    rates = torch.sigmoid(setting.logits(theta))
+    nothing = torch.full_like(rates[:, 0], torch.nan)
+    columns = {"pass_rate": rates.mean(1)}
+    columns |= {f"bucket_{b}": rates[:, setting.bucket == b].mean(1) for b in range(setting.buckets)}
+    columns |= {"rollouts": spent.sum(0) if batch is None else spent[0].clone()}
+    columns |= dict.fromkeys(("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing)
+    columns |= dict.fromkeys(("clip_fraction", "norm_clipped"), nothing)
+    if batch is None or seen is None:
+        return columns
+    right = batch.actions[1].reshape(len(rates), training.prompts, -1)
+    all_right, all_wrong = right.all(-1).double().mean(1), (~right).all(-1).double().mean(1)
+    columns |= {"reward": batch.reward.mean(1), "silent": all_right + all_wrong, "all_right": all_right, "all_wrong": all_wrong}
+    columns |= {"loss": seen.loss, "gradient_norm": seen.gradient_norm, "norm_clipped": seen.norm_clipped}
+    return columns | {"clip_fraction": seen.clipped.abs().mean((1, 2))}
+
+
+def first_reaching(table: pd.DataFrame, column: str = "bucket_0", target: float = 0.9) -> pd.DataFrame:
+    """Step, and completions drawn, at which a column first reaches the target: ``recipe, seed, step, rollouts``; NaN where it never does."""
+    if column not in table:
+        raise ValueError(f"column is '{column}': expected a column of the table: {', '.join(table.columns)}.")
+    reached: Any = table.loc[table[column] >= target].groupby(["recipe", "seed"], sort=False)[["step", "rollouts"]].min()
+    everyone = table.loc[:, ["recipe", "seed"]].drop_duplicates()
+    return everyone.merge(reached.reset_index(), on=["recipe", "seed"], how="left")
