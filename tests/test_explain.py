@@ -227,3 +227,16 @@ def test_shell_variables_defaults_arithmetic_quotes_and_arrays() -> None:
     assert words == [("run", 8), ("k.a=9", 4), ("k.b='x y'", 5), ("k.c=1", 7)]
     assert comments == [("note", 4)]
     assert unread == [("z=${MISSING} is not read: the variable MISSING is not set in this file", 8)]
+
+
+def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_default() -> None:
+    verdict = explain(
+        "verl.trainer.main_ppo \\\n algorithm.adv_estimator=grpo \\\n actor_rollout_ref.actor.policy_loss.loss_mode=mine\n"
+    )
+    assert verdict.left_out == [
+        "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine (line 3) is not known to the verl tables"
+    ]
+    assert verdict.clip == "not covered, see below"
+    assert explain("GRPOConfig(loss_type='mine')").left_out[0].startswith("surrogate: loss_type = mine")
+    with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
+        explain("loss_type: dapo\nepsilon: wide\n", "trl")

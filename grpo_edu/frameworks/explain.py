@@ -137,7 +137,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
         raise ValueError("the framework cannot be told from the file: expected framework= (--framework) trl, verl or openrlhf.")
     table, number, assumed, conditional = _version(name, version, reading)
     known, traps = settle(table, reading, number)
-    left_out: list[str] = []
+    left_out = _unknown_values(table, known, number)
     values = {key: entry.value for key, entry in known.items()}
     recipe = recipe_of(table, values, number, f"{table.name}=={number}", left_out)
     effective = fill_in(table, values, number)
@@ -245,6 +245,23 @@ def _unknown(table: Framework, entry: Entry, names: list[str]) -> list[Trap]:
     if any(entry.key.startswith(quiet) for quiet in rooms):
         return []
     return [Trap(entry.key, entry.line, "unknown key: not read.")]
+
+
+def _unknown_values(table: Framework, known: dict[str, Entry], version: str) -> list[str]:
+    """Texts that the tables do not know, as what is left out: the rules would take them for the default.
+
+    Raises:
+        ValueError: a text where a number belongs.
+    """
+    found, words, defaults = [], table.words(), table.defaults(version)
+    for name, entry in known.items():
+        number = isinstance(defaults.get(name), (int, float)) and not isinstance(defaults.get(name), bool)
+        if number and isinstance(entry.value, str):
+            raise ValueError(f"line {entry.line}: {entry.key} is '{entry.value}': expected a number.")
+        texts = [w for w in words.get(name, []) if isinstance(w, str)]
+        if isinstance(entry.value, str) and texts and entry.value not in (*texts, defaults.get(name)):
+            found.append(f"surrogate: {entry.key} = {entry.value} (line {entry.line}) is not known to the {table.name} tables")
+    return found
 
 
 def _unread(table: Framework, reading: Reading) -> list[str]:

@@ -86,7 +86,7 @@ def _same_formula(recipe: Recipe, got: Recipe, axis: str) -> bool:
 def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
     """Options whose recipe differs least: the best combinations of one rule per axis, then one option at a time while it helps."""
     there = table.defaults(version)
-    words = _words(table)
+    words = table.words()
 
     def score(options: dict[str, Any]) -> tuple[int, int, int]:
         left_out: list[str] = []
@@ -119,18 +119,6 @@ def _unlike(one: Any, two: Any) -> int:
         return 1
     left, right = axes.settings(one), axes.settings(two)
     return sum(left.get(name) != right.get(name) for name in left | right)
-
-
-def _words(table: Framework) -> dict[str, list[Any]]:
-    """The values of each option that the tables know by name."""
-    found: dict[str, list[Any]] = {}
-    for entry in (*table.rule, *table.claim, *table.trap):
-        for name, condition in entry.get("when", {}).items():
-            values = condition if isinstance(condition, list) else [condition]
-            for value in values:
-                both = [value, not value] if isinstance(value, bool) else [value]
-                found.setdefault(name, []).extend(v for v in both if isinstance(v, (str, bool)) and v not in found[name])
-    return found
 
 
 def _combinations(

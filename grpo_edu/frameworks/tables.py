@@ -82,6 +82,18 @@ class Framework:
         read = [v for v in marks - {"0"} if in_range(v, f">{self.oldest},<={self.version}")]
         return sorted({self.oldest, self.version, *read}, key=version_key)
 
+    def words(self) -> dict[str, list[Any]]:
+        """The texts and switches of each option that the file knows by name."""
+        found: dict[str, list[Any]] = {}
+        for entry in (*self.rule, *self.claim, *self.trap):
+            for name, condition in entry.get("when", {}).items():
+                listed = condition.get("not", []) if isinstance(condition, dict) else condition
+                for value in listed if isinstance(listed, list) else [listed]:
+                    both = [value, not value] if isinstance(value, bool) else [value]
+                    words = found.setdefault(name, [])
+                    words += [v for v in both if isinstance(v, (str, bool)) and v not in words]
+        return found
+
 
 @cache
 def framework(name: str) -> Framework:
