@@ -10,6 +10,7 @@ import pytest
 
 from grpo_edu.figures import FIGURES
 from grpo_edu.figures.registry import named, register
+from grpo_edu.plots.style import styled
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -18,6 +19,14 @@ def test_every_figure_draws_with_title_alt_text_level_and_labelled_axes(name):
     assert len(figured.alt) > 60
     assert figured.answers
     assert figured.level.split(",")[0] in ("exact", "simulated", "observed")
+    recorded = Path(__file__).resolve().parent.parent / "figures" / "data" / f"{name}.csv"
+    with styled():
+        drawn = figured.draw(pd.read_csv(recorded))
+    assert drawn.get_suptitle() == figured.title
+    assert figured.level.split(",")[0] in drawn.get_supxlabel()
+    panels = [axis for axis in drawn.axes if axis.get_label() != "<colorbar>"]
+    assert any(axis.get_xlabel() for axis in panels)
+    assert any(axis.get_ylabel() or axis.get_yticklabels() for axis in panels)
 
 
 def test_strips_have_the_hand_numbers_of_the_book_with_the_advantage_put_back():
@@ -54,7 +63,6 @@ def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equa
     grpo, dr = (part for _, part in table.groupby("recipe", sort=False))
     first, second = (grpo[grpo.question == q].inverse_std.iloc[0] for q in (1, 2))
     assert second / first == pytest.approx(0.5 / (3**0.5 / 4))
-    assert np.allclose(grpo.push * grpo.length, np.sign(grpo.push) * (grpo.push * grpo.length).abs())
     right = grpo[(grpo.question == 1) & (grpo.reward > 0)]
     assert right.push.iloc[0] / right.push.iloc[1] == pytest.approx(3)  # 12 tokens against 4
     for _, same in dr.groupby(["question", "reward"]):

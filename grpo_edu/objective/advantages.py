@@ -126,6 +126,11 @@ def group_std(
     return _divided(advantage, spread, eps)
 
 
+def _everyone(rows: Tensor) -> Tensor:
+    """One group that holds every row. A new tensor, so that under ``torch.vmap`` it is not batched like the data."""
+    return torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+
+
 def _divided(advantage: Tensor, spread: Tensor, eps: float) -> Tensor:
     """``advantage / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``advantage`` ``[N]`` or ``[N, T]``."""
     scale = torch.where(spread > 0, 1 / torch.where(spread > 0, spread + eps, 1.0), 0.0)
@@ -326,7 +331,7 @@ def batch_std(advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, 
 
     Source: Lite PPO, "Tricks or Traps" (arXiv 2508.08221); TRL ``scale_rewards="batch"``.
     """
-    return _divided(advantage, groups.std(reward, torch.zeros_like(counted, dtype=torch.long), counted, ddof), eps)
+    return _divided(advantage, groups.std(reward, _everyone(counted), counted, ddof), eps)
 
 
 @formula(
@@ -376,7 +381,7 @@ def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -
     """
     if advantage.ndim == 2:
         raise ValueError("batch_whiten got one advantage per token: expected one per completion. Use token_whiten.")
-    everyone = torch.zeros_like(counted, dtype=torch.long)
+    everyone = _everyone(counted)
     centred = advantage - groups.mean(advantage, everyone, counted)
     return group_std(centred, advantage, everyone, counted, ddof=ddof, eps=eps)
 
@@ -397,7 +402,7 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
     """
     tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
     keep = (mask & counted[:, None]).reshape(-1)
-    flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), torch.zeros_like(keep, dtype=torch.long)
+    flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), _everyone(keep)
     centred = flat - groups.mean(flat, everyone, keep)
     return torch.where(keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0).reshape(mask.shape)
 

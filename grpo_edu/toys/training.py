@@ -169,20 +169,6 @@ def needs_reference(recipe: Recipe) -> bool:
     return any("ref_logp" in axes.inputs_of(choice) for choice in choices(recipe))
 
 
-def over_seeds(function: Callable[..., tuple[Tensor, ...]], *batched: Tensor) -> tuple[Tensor, ...]:
-    """``function`` on every seed at once by ``torch.vmap``; one after the other where a choice cannot be batched.
-
-    (``balanced`` and ``token_whiten`` make groups out of the data, which vmap refuses.)
-    """
-    try:
-        return torch.vmap(function)(*batched)
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-    single = [function(*(value[s] for value in batched)) for s in range(len(batched[0]))]
-    return tuple(torch.stack(column) for column in zip(*single, strict=True))
-
-
 def differentiate(
     recipe: Recipe,
     logp_of: LogProbs,
@@ -229,7 +215,7 @@ def differentiate(
         return loss, (gate == 0) * now.mask * now.advantage.sign()
 
     leaf = theta.detach().requires_grad_()
-    loss, *rest = over_seeds(one_seed, leaf, *draw.actions, *draw[1:], *others.values(), *plan)
+    loss, *rest = torch.vmap(one_seed)(leaf, *draw.actions, *draw[1:], *others.values(), *plan)
     loss.sum().backward()
     assert leaf.grad is not None
     return leaf.grad, loss.detach(), rest[0].detach() if plan else None, plan or tuple(rest)
