@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from grpo_edu.frameworks.explain import Verdict, explain
 from grpo_edu.frameworks.shell import arguments
+from grpo_edu.weights import token_weights
 
 CONFIGS = Path(__file__).parent / "configs"
 TOKEN = "push per token +0.00909091 and -0.00909091, share +0.0909 and -0.9091"  # 1/110; 10/110 and 100/110
@@ -26,10 +28,12 @@ CASES = [
     ("c07_verl_gmpo.sh", None, 4, "std(r in group", SEQUENCE, "[0.67032, 1.49182] in log space ±0.4", "averaged by 1/Σ_j|o_j| (step)", "this is gmpo"),
     ("c08_verl_dapo.sh", None, 16, "overlong penalty (cache 4096); only groups whose rewards differ", TOKEN, "[0.8, 1.28], dual clip 10 for A < 0; 16 updates", "none", "this is dapo as frameworks run it"),
     ("c10_verl_retool_dapo.sh", None, 8, "std(r in group", TOKEN, "[0.8, 1.28], dual clip 10 for A < 0; 8 updates", "none", "not grpo, because aggregation"),
+    ("c11_search_r1_grpo.sh", "search-r1", 10, "ddof=1) + 1e-06", "in micro-batch", "[0.8, 1.2]; 10 updates per rollout: it can act", "in the loss: 0.001·k3", "not grpo, because aggregation is micro_batch_token_mean"),
     ("c12_openrlhf_dapo.sh", None, 8, "std(r in group, ddof=1) + 1e-09", TOKEN, "[0.8, 1.27]; 8 updates", "0.001·k3", "this is dapo as frameworks run it (the paper's token mean is per prompt), with a KL term"),
     ("c12_openrlhf_dapo_0_9_10.sh", "0.9.10", 8, "std(r in group, ddof=1) + 1e-09", "in micro-batch", "[0.8, 1.27]; 8 updates", "0.001·k3", "token mean of each micro-batch"),
     ("c13_openrlhf_prorl.sh", None, 8, "z-score over all tokens", TOKEN, "[0.8, 1.27]; 8 updates per rollout: it can act; times w if 0.5 ≤ w ≤ 5", "0.0001·k2", "this is reinforce++(baseline)"),
-    ("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa", 2, "not divided", "1/C (each micro-batch on its own, averaged: True)", "[0.8, 1.2], dual clip 3", "in the reward: r - 0.001·Σ_t k1", "not dr_grpo, because aggregation is constant_sum"),
+    ("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa", 2, "not divided", "1/C (inside each micro-batch; divided by their number: True)", "[0.8, 1.2], dual clip 3", "in the reward: r - 0.001·Σ_t k1", "not dr_grpo, because aggregation is constant_sum"),
+    ("c20_tinyzero_grpo.sh", "tinyzero@de61e6aa", 2, "std(r in group", "in micro-batch", "[0.8, 1.2], dual clip 3", "not covered, see below", "not grpo, because aggregation"),
     ("c20_tinyzero_drgrpo.sh", "0.9.1", 2, "not divided", "longest completion of the micro-batch", "[0.8, 1.2]", "none", "this is dr_grpo"),
 ]  # fmt: skip
 
@@ -63,6 +67,12 @@ def test_traps_carry_key_and_line() -> None:
     )
     fork = traps("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa")
     assert "KL is not off" in fork["actor_rollout_ref.actor.use_kl_loss"][1]
+    assert "algorithm.kl_ctrl.kl_coef" not in fork  # upstream it has no effect; in this fork it is the KL in the reward
+    assert "KL is maximised" in str(explain(CONFIGS / "c20_tinyzero_grpo.sh", version="tinyzero"))
+    search = traps("c11_search_r1_grpo.sh", "search-r1")
+    assert "n_agent = 5" in search["actor_rollout_ref.rollout.n_agent"][1]
+    assert "actor_rollout_ref.rollout.n" not in search  # G is 5, not 1
+    assert "--version search-r1" in traps("c11_search_r1_grpo.sh")["actor_rollout_ref.rollout.n_agent"][1]
     now = traps("c20_tinyzero_drgrpo.sh", "0.9.1")
     assert now["actor_rollout_ref.actor.kl_loss_coef"] == (10, "kl_loss_coef has no effect: use_kl_loss is false.")
     assert "no constant" in now["actor_rollout_ref.actor.loss_agg_mode"][1]
@@ -81,7 +91,7 @@ def test_a_branch_and_an_unset_variable_are_named_with_their_line() -> None:
     ]
     text = "python -m verl.trainer.main_ppo \\\n algorithm.adv_estimator=$NOPE \\\n actor_rollout_ref.rollout.n=8\n"
     assert explain(text).unread == [
-        "line 2: algorithm.adv_estimator=$NOPE is not read: the variable NOPE is not set in this file"
+        "line 2: algorithm.adv_estimator=$NOPE is not read: the variable NOPE is not set in this file; the default gae stands in"
     ]
 
 
@@ -107,6 +117,42 @@ def changed(before: Verdict, after: Verdict) -> set[str]:
         ("c04_verl_grpo.sh", "adv_estimator=grpo", "adv_estimator=rloo", {"advantage"}),
         ("c04_verl_grpo.sh", ":-256}", ":-512}", {"clip"}),
         ("c04_verl_grpo.sh", "ROLLOUT_N:-5", "ROLLOUT_N:-8", set()),
+        ("c04_verl_grpo.sh", "kl_loss_type=low_var_kl", "kl_loss_type=kl", {"kl"}),
+        ("c02_open_r1_code.yaml", "beta: 0.01", "beta: 0.02", {"kl"}),
+        ("c02_open_r1_code.yaml", "num_generations: 14", "num_generations: 16", set()),
+        ("c03_trl_gspo.sh", "--epsilon_high 4e-4", "--epsilon_high 5e-4", {"clip"}),
+        ("c03_trl_gspo.sh", "level sequence", "level token", {"clip"}),
+        ("c03_trl_gspo.sh", "--loss_type grpo", "--loss_type dapo", {"aggregation"}),
+        ("c03_trl_gspo.sh", "--beta 0.0", "--beta 0.1", {"kl"}),
+        ("c05_verl_gspo.sh", "=seq-mean-token-mean", "=token-mean", {"aggregation"}),
+        ("c05_verl_gspo.sh", ":-4e-4", ":-5e-4", {"clip"}),
+        ("c05_verl_gspo.sh", "clip_ratio_c=10.0", "clip_ratio_c=3.0", set()),  # gspo does not look at it
+        ("c06_verl_cispo.sh", "clip_ratio_high=0.2", "clip_ratio_high=4.0", {"clip"}),
+        ("c06_verl_cispo.sh", "clip_ratio_low=10", "clip_ratio_low=1", set()),  # both are no bound at all
+        ("c07_verl_gmpo.sh", "clip_ratio_high=0.4", "clip_ratio_high=0.3", {"clip"}),
+        ("c07_verl_gmpo.sh", "entropy_coeff=0", "loss_agg_mode=seq-mean-token-mean", {"kl"}),  # fixed for the policy term
+        ("c08_verl_dapo.sh", "filter_groups=True", "filter_groups=False", {"advantage"}),
+        ("c08_verl_dapo.sh", "1024 * 4", "1024 * 2", {"advantage"}),
+        ("c08_verl_dapo.sh", '"token-mean"', '"seq-mean-token-mean"', {"aggregation"}),
+        ("c08_verl_dapo.sh", "mini_bsz=32", "mini_bsz=512", {"clip"}),
+        ("c08_verl_dapo.sh", "use_kl_in_reward=False", "use_kl_in_reward=True", set()),  # its coefficient is 0
+        ("c09_verl_clip_cov.sh", "filter_groups.enable=True", "filter_groups.enable=False", {"advantage"}),
+        ("c09_verl_clip_cov.sh", "clip_cov_ratio=0.0002", "clip_cov_ratio=0.002", set()),  # on no axis
+        ("c10_verl_retool_dapo.sh", "clip_ratio_high=0.28", "clip_ratio_high=0.2", {"clip"}),
+        ("c10_verl_retool_dapo.sh", "kl_coef=0.0", "kl_coef=0.1", set()),  # its switch is off
+        ("c10_verl_retool_dapo.sh", "rollout.n=16", "rollout.n=8", set()),
+        ("c11_search_r1_grpo.sh", "n_agent=5", "n_agent=8", {"clip"}),  # more updates per rollout
+        ("c11_search_r1_grpo.sh", "kl_loss_coef=0.001", "kl_loss_coef=0.01", {"kl"}),
+        ("c12_openrlhf_dapo_0_9_10.sh", "group_norm", "reinforce_baseline", {"advantage"}),
+        ("c12_openrlhf_dapo_0_9_10.sh", "--use_kl_loss \\\n", "\\\n", {"kl"}),
+        ("c13_openrlhf_prorl.sh", "icepop", "tis", {"clip"}),
+        ("c13_openrlhf_prorl.sh", "estimator k2", "estimator k3", {"kl"}),
+        ("c13_openrlhf_prorl.sh", "reinforce_baseline", "group_norm", {"advantage"}),
+        ("c13_openrlhf_prorl.sh", "train.batch_size 1024", "train.batch_size 8192", {"clip"}),
+        ("c20_tinyzero_drgrpo.sh", "grpo=False", "grpo=True", {"advantage"}),
+        ("c20_tinyzero_drgrpo.sh", "use_kl_loss=False", "use_kl_loss=True", {"advantage", "kl"}),
+        ("c20_tinyzero_drgrpo.sh", "-sum-norm", "-sum", {"aggregation"}),
+        ("c20_tinyzero_grpo.sh", "use_kl_loss=True", "use_kl_loss=False", {"advantage", "kl"}),
         ("c12_openrlhf_dapo.sh", "k3", "k2", {"kl"}),
         ("c12_openrlhf_dapo.sh", "group_norm", "dr_grpo", {"advantage"}),
         ("c12_openrlhf_dapo.sh", "0.2 0.27", "0.1 0.27", {"clip"}),
@@ -116,7 +162,9 @@ def changed(before: Verdict, after: Verdict) -> set[str]:
 def test_changing_one_key_changes_exactly_the_predicted_lines(file: str, old: str, new: str, lines: set[str]) -> None:
     text = (CONFIGS / file).read_text(encoding="utf-8")
     assert old in text
-    who, version = {"c01": ("trl", "0.18"), "c04": ("verl", None), "c12": ("openrlhf", None)}[file[:3]]
+    version = {"c01": "0.18", "c02": "0.18", "c11": "search-r1", "c20": "tinyzero"}.get(file[:3])
+    version = "0.9.10" if "0_9_10" in file else version
+    who = "trl" if file[:3] <= "c03" else "openrlhf" if file[:3] in ("c12", "c13") else "verl"
     assert changed(explain(text, who, version), explain(text.replace(old, new), who, version)) == lines
 
 
@@ -208,7 +256,7 @@ def test_python_is_parsed_and_never_executed(tmp_path: Path) -> None:
     verdict = explain(file)
     assert "[0.7, 1.3]" in verdict.clip
     assert verdict.unread == [
-        "line 3: beta = compute() is not a literal: not read",
+        "line 3: beta = compute() is not a literal: not read; the default 0.0 stands in",
         "line 3: **extra is not a literal: its keys are not read",
     ]
 
@@ -240,3 +288,109 @@ def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_defau
     assert explain("GRPOConfig(loss_type='mine')").left_out[0].startswith("surrogate: loss_type = mine")
     with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
         explain("loss_type: dapo\nepsilon: wide\n", "trl")
+
+
+def test_every_fixture_has_a_verdict_and_a_key_that_is_changed() -> None:
+    files = {file.name for file in CONFIGS.iterdir()}
+    assert {case[0] for case in CASES} | {"c09_verl_clip_cov.sh"} == files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.yaml", b"", "no setting found"),
+        ("b.sh", bytes(range(256)), "not a text file"),
+        ("c.yaml", b"loss_type: [dapo\n", "Line 2: not YAML"),
+        ("d.py", b"def broken(:\n", "Line 1: not Python"),
+        ("e.py", b"print('hi')\n", "no setting found"),
+        (
+            "f.yaml",
+            b"trainer:\n  loss_type: dapo\n  beta: 0.1\n",
+            "no setting of trl in it: found trainer.loss_type, trainer.beta",
+        ),
+        ("g.yaml", b"- a\n- b\n", "no setting found"),
+        ("h.sh", b"torchrun train.py --lr 3\n", "--framework"),
+    ],
+)
+def test_files_that_say_nothing_are_refused_with_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        explain(tmp_path / name)
+
+
+def test_yaml_anchors_and_merge_keys_are_followed() -> None:
+    text = "base: &b\n  beta: 0.04\n  epsilon: 0.3\n<<: *b\nbeta: 0.1\nloss_type: grpo\nepsilon_high: &e 0.4\ndelta: *e\n"
+    verdict = explain(text, "trl", "1.16")
+    assert "in the loss: 0.1·" in verdict.kl
+    assert "[0.7, 1.4], dual clip 0.4" in verdict.clip
+    assert [t.key for t in verdict.traps if t.text.startswith("unknown")] == ["base.beta", "base.epsilon"]
+    assert not any("given twice" in t.text for t in verdict.traps)
+
+
+def test_dictionaries_in_python_are_read_and_what_is_no_literal_is_said_with_its_default() -> None:
+    text = 'more = dict(beta=0.1)\nGRPOConfig(**more, **{"epsilon": 0.3, "delta": f()}, loss_type=x, **other())\n'
+    verdict = explain(text, version="1.16")
+    assert "0.1·" in verdict.kl
+    assert "[0.7, 1.3]" in verdict.clip
+    assert verdict.unread == [
+        "line 2: delta = f() is not a literal: not read",
+        "line 2: loss_type = x is not a literal: not read; the default dapo stands in",
+        "line 2: **other() is not a literal: its keys are not read",
+    ]
+    assert str(verdict).index("Not read, so that defaults stand in") < str(verdict).index("Biases")
+
+
+def test_a_flag_whose_variable_is_not_set_takes_the_default_and_a_second_run_is_left_alone() -> None:
+    text = "python train.py --loss_type grpo --beta $B --epsilon 0.3\n"
+    verdict = explain(text, "trl", "1.16")
+    assert verdict.kl == "none"
+    assert "[0.7, 1.3]" in verdict.clip
+    assert verdict.unread[-1] == "line 1: beta = … has no known value; the default 0.0 stands in"
+    one = "X=1 python -m verl.trainer.main_ppo algorithm.adv_estimator={}\n"
+    two = explain(one.format("rloo") + one.format("grpo"))
+    assert "mean(r of the others in group)" in two.advantage
+    assert two.unread == ["line 2: a second run starts here: only the first is read"]
+
+
+def test_shell_defaults_follow_the_shell() -> None:
+    # an empty variable takes the :- default; one that could not be read does not
+    words, _, unread = arguments("A=\nB=$(date)\nrun a.x=${A:-4} a.y=${B:-5}\n")
+    assert words == [("run", 3), ("a.x=4", 3)]
+    assert unread[-1][0] == "a.y=${B:-5} is not read: the variable B could not be read"
+
+
+@pytest.mark.parametrize(
+    ("version", "read_as", "said"),
+    [
+        ("0.10", "0.14", "0.10 is older than all that were read"),
+        ("99", "1.16", "99 is newer than all that were read"),
+        ("v1.16", "1.16", ""),
+        ("2025-06-01", "1.16", "which release 2025-06-01 had is not known"),
+        ("trl@fc4dae256", "0.16", "13 March 2025"),
+        ("tinyzero@de61e6aa", "1.16", "not a commit or fork that trl knows"),
+    ],
+)
+def test_a_version_that_was_not_read_is_said(version: str, read_as: str, said: str) -> None:
+    verdict = explain("GRPOConfig()", version=version)
+    assert verdict.version == read_as
+    assert said in verdict.assumed
+
+
+def test_another_commit_of_a_known_fork_is_read_as_the_known_one_conditionally() -> None:
+    verdict = explain(CONFIGS / "c20_tinyzero_drgrpo.sh", version="tinyzero@0123abc")
+    assert "in the reward" in verdict.kl
+    assert verdict.conditional[0] == "tinyzero@de61e6aa is the commit that was read; another may differ"
+
+
+def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
+    verdict = explain(CONFIGS / "c10_verl_retool_dapo.sh")
+    recipes, rollouts = verdict.example()
+    assert [r.name for r in recipes] == ["grpo, as published", "this config, verl 0.9.1"]
+    # R = 1 0 0 0: A = 1.5 and -0.5; lengths 10 100 10 100: 1/(4·10) and 1/(4·100) against 1/220
+    ours = [token_weights(r, rollouts)[:, 0].tolist() for r in recipes]
+    assert ours[0] == pytest.approx([1.5 / 40, -0.5 / 400, -0.5 / 40, -0.5 / 400])
+    assert ours[1] == pytest.approx([1.5 / 220, -0.5 / 220, -0.5 / 220, -0.5 / 220], rel=1e-5)
+    assert verdict.headline().endswith("is pushed as hard as one of 100")
+    assert "10 times as hard" in explain(CONFIGS / "c05_verl_gspo.sh").headline()
+    with pytest.raises(ValueError, match="clip_cov"):
+        explain(CONFIGS / "c09_verl_clip_cov.sh").example()

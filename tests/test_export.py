@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
 from grpo_edu import RECIPES, recipe
-from grpo_edu.frameworks import command
+from grpo_edu.cli import app
 from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.export import Exported, export
 
@@ -90,9 +89,6 @@ def test_explain_reads_back_the_recipe_that_export_announced(name: str, to: str)
 
 
 def test_commands_explain_export_and_identify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = Typer()
-    for one in (command.explain, command.export, command.identify):
-        app.command()(one)
     run = CliRunner().invoke
     script = run(app, ["export", "dr_grpo", "--to", "trl"])
     assert script.exit_code == 0
@@ -103,6 +99,13 @@ def test_commands_explain_export_and_identify(tmp_path: Path, monkeypatch: pytes
     assert told.output.startswith("advantage    r_i - mean(r in group), not divided")
     data = json.loads(run(app, ["explain", str(file), "--json"]).output)
     assert data["label"].startswith("this is dr_grpo")
+    for name, start in (("v.png", b"\x89PNG"), ("v.html", b"<!doctype html>")):
+        assert run(app, ["explain", str(file), "--out", str(tmp_path / name)]).exit_code == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    page = (tmp_path / "v.html").read_text(encoding="utf-8")
+    assert "this is dr_grpo" in page
+    assert "<script" not in page
+    assert run(app, ["explain", str(file), "--out", str(tmp_path / "v.docx")]).exit_code == 2
     (tmp_path / "my_losses.py").write_text(
         "def total(logp, advantages, mask, scale):\n    return -scale * (logp * advantages * mask).sum()\n", encoding="utf-8"
     )

@@ -1,12 +1,15 @@
-"""The commands ``explain``, ``export`` and ``identify``, to be mounted by ``grpo_edu.cli``."""
+"""The commands ``explain``, ``export`` and ``identify``; ``grpo_edu.cli`` mounts them."""
 
 from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from .explain import Verdict
 
 Framework = Annotated[
     str | None, typer.Option("--framework", help="trl, verl, openrlhf …; told from the file where none is given.")
@@ -23,10 +26,13 @@ def explain(
     framework: Framework = None,
     version: Version = None,
     json: Annotated[bool, typer.Option("--json", help="Plain values instead of text.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Draw the weights into this .png, or text and weights into this .html.")
+    ] = None,
 ) -> None:
     """Which loss does this config really run? The file is read, never executed.
 
-    Example: `grpo-edu explain run_grpo.sh --framework verl --version 0.9.1`
+    Example: `grpo-edu explain run_grpo.sh --framework verl --version 0.9.1 --out verdict.html`
     """
     from ..cli import plain_errors
     from .explain import explain as explained
@@ -34,6 +40,23 @@ def explain(
     with plain_errors():
         verdict = explained(config, framework, version)
         typer.echo(json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict))
+        if out is not None:
+            _draw(verdict, out)
+
+
+def _draw(verdict: Verdict, out: Path) -> None:
+    if out.suffix not in (".png", ".html"):
+        raise ValueError(f"out is {out}: expected a name that ends in .png or .html.")
+    from ..files import replacing
+    from ..plots.heatmap import weight_map
+    from ..plots.report import verdict_page
+
+    recipes, rollouts = verdict.example()
+    picture = weight_map(recipes, rollouts, title=verdict.headline(), relative=True)
+    page = verdict_page(verdict.headline(), str(verdict), picture) if out.suffix == ".html" else ""
+    with replacing(out) as target:
+        target.write_bytes(page.encode() or picture.png())
+    typer.echo(f"wrote {out}", err=True)
 
 
 def identify(

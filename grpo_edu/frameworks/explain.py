@@ -15,11 +15,12 @@ from ..objective.advantages import given as given_advantage
 from ..objective.advantages import unscaled
 from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
+from ..theory.difficulty import neutral_rollouts
 from ..weights import token_weights
 from . import labels
 from .expressions import evaluate, holds, in_range
 from .readers import Entry, Reading, guess_framework, read
-from .tables import Framework, at_version, fill_in, framework, recipe_of, split_version
+from .tables import Framework, at_version, fill_in, fork_of, framework, recipe_of, split_version
 
 NAMED_RUNS = (
     "run_name",
@@ -60,6 +61,7 @@ class Verdict:
         unread: (message, line) of syntax that was not read.
         remaining: differences between the framework and ``recipe`` that are known.
         updates: optimiser steps per rollout; None where the config does not say.
+        claim: the recipe that the config goes by; None where it claims none.
     """
 
     framework: str
@@ -78,6 +80,7 @@ class Verdict:
     unread: list[str] = field(default_factory=list)
     remaining: list[str] = field(default_factory=list)
     updates: float | None = None
+    claim: str | None = None
 
     def lines(self) -> list[str]:
         """The first four lines."""
@@ -91,25 +94,42 @@ class Verdict:
     def __str__(self) -> str:
         version = f"{self.framework} {self.version}" + (f" ({self.assumed})" if self.assumed else "")
         blocks = {
+            "Not read, so that defaults stand in": self.unread,
+            "Left out, since no axis expresses it": self.left_out,
+            "Push per token": self.bars() if self.biases else [],
             "Biases (exact, read off the weights)": self.biases,
             "Traps": [str(trap) for trap in self.traps],
-            "Left out: no axis expresses it": self.left_out,
             "Would change the verdict": self.conditional,
-            "Not read": self.unread,
         }
         shown = [f"{title}:\n" + "\n".join(f"  {row}" for row in rows) for title, rows in blocks.items() if rows]
-        picture = [self.picture()] if self.biases else []
-        return "\n".join([*self.lines(), "", self.label, f"read as {version}", *picture, *shown])
+        return "\n".join([*self.lines(), "", self.label, f"read as {version}", "", *shown])
 
-    def picture(self) -> str:
+    def bars(self) -> list[str]:
         """Push per token on lengths 10 and 100, A = +1 and -1, as bars on one scale."""
         weights = push(self.recipe)
         largest = max(abs(w) for w in weights) or 1.0
-        rows = [
-            f"  {length:>3} tokens, A = {sign:+d}  {'█' * round(30 * abs(w) / largest) or '▏':<30} {w:+.6f}"
+        return [
+            f"{length:>3} tokens, A = {sign:+d}  {'█' * round(30 * abs(w) / largest) or '▏':<30} {w:+.6f}"
             for (length, sign), w in zip(((10, 1), (100, -1)), weights, strict=True)
         ]
-        return "push per token\n" + "\n".join(rows)
+
+    def example(self) -> tuple[list[Recipe], Rollouts]:
+        """What a picture shows: the paper's recipe of the name that the config goes by, then the config; R = 1 0 0 0, lengths 10 100 10 100.
+
+        Raises:
+            ValueError: a part of the loss is on no axis, so there are no weights to show.
+        """
+        if not self.biases:
+            raise ValueError(f"no weights to draw, since a part of this loss is on no axis: {'; '.join(self.left_out)}.")
+        mine = _stripped(self.recipe, name=f"this config, {self.framework} {self.version}")
+        named = [_stripped(labels.TARGETS[self.claim], name=f"{self.claim}, as published")] if self.claim else []
+        return [*named, mine], neutral_rollouts([10, 100, 10, 100], [1.0, 0.0, 0.0, 0.0], [0, 0, 0, 0], self.recipe)
+
+    def headline(self) -> str:
+        """The sentence over that picture."""
+        short, long = (abs(w) for w in push(self.recipe))
+        times = "as hard" if abs(short - long) < 1e-9 * short else f"{short / long:.3g} times as hard"
+        return f"{self.framework} {self.version}: at equal advantage a token of a 10-token completion is pushed {times} as one of 100"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -137,6 +157,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
         raise ValueError("the framework cannot be told from the file: expected framework= (--framework) trl, verl or openrlhf.")
     table, number, assumed, conditional = _version(name, version, reading)
     known, traps = settle(table, reading, number)
+    _refuse_strangers(table, reading, known, traps)
     left_out = _unknown_values(table, known, number)
     values = {key: entry.value for key, entry in known.items()}
     recipe = recipe_of(table, values, number, f"{table.name}=={number}", left_out)
@@ -146,13 +167,14 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
     if assumed:
         conditional += _elsewhere(table, values, number, recipe)
     lost = {reason.split(":")[0] for reason in left_out}
+    claim = next((c["name"] for c in table.claim if holds(c.get("when", {}), effective, known)), None)
     return Verdict(
         framework=table.name, version=number, assumed=assumed, recipe=recipe, updates=updates, left_out=left_out, traps=traps,
-        conditional=conditional, remaining=table.remaining, unread=_unread(table, reading),
+        conditional=conditional, remaining=table.remaining, unread=_unread(table, reading, number), claim=claim,
         advantage=_advantage(recipe) if "baseline" not in lost else "not covered, see below",
         aggregation=_aggregation(recipe) if not lost & {"aggregation", "surrogate"} else "not covered, see below",
-        clip=_clip(recipe, updates) if "surrogate" not in lost else "not covered, see below", kl=_kl(recipe),
-        label=_label(table, recipe, effective, known, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe),
+        clip=_clip(recipe, updates) if "surrogate" not in lost else "not covered, see below", kl=_kl(recipe, lost),
+        label=_label(recipe, claim, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe),
     )  # fmt: skip
 
 
@@ -171,33 +193,23 @@ def _version(name: str, version: str | None, reading: Reading) -> tuple[Framewor
             "assumed: " + ("flat flags end at 0.10.1" if flat else "the newest read"),
             [],
         )
-    asked = split_version(version)[1] or version
-    if re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", asked):
-        return (
-            table,
-            table.version,
-            f"assumed: which release {asked} had is not known here",
-            [f"the date {asked}: read as {table.version}"],
-        )
+    asked = (split_version(version)[1] or version).lstrip("v")
+    newest, fork = table.version, fork_of(table, asked)
+    same_fork = fork or (fork_of(table, asked.split("@")[0]) if "@" in asked else None)
+    if same_fork:
+        exact = fork and "@" in asked
+        other = [] if exact else [f"{same_fork['name']} is the commit that was read; another may differ"]
+        return *at_version(table, same_fork["name"]), f"{same_fork['name']}: {same_fork['note']}", other
     if "@" in asked:
-        try:
-            changed, number = at_version(table, asked)
-            note = next(f["note"] for f in table.fork if asked.startswith(f["name"]) or f["name"].startswith(asked))
-            return changed, number, f"{asked}: {note}", []
-        except KeyError as error:
-            return (
-                table,
-                table.version,
-                f"assumed: {error.args[0]}",
-                [f"{asked} may differ in any line: read as {table.version}"],
-            )
+        known = ", ".join(one["name"] for one in table.fork) or "none"
+        note = [f"{asked} may differ in any line: read as {newest}"]
+        return table, newest, f"assumed: {asked} is not a commit or fork that {name} knows ({known})", note
+    if re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", asked):
+        return table, newest, f"assumed: which release {asked} had is not known here", [f"the date {asked}: read as {newest}"]
     if not in_range(asked, f">={table.oldest}"):
-        return (
-            table,
-            asked,
-            f"older than {table.oldest}, the oldest read",
-            [f"{asked} is read with the tables of {table.oldest}"],
-        )
+        return table, table.oldest, f"assumed: {asked} is older than all that were read", [f"{asked}: read as {table.oldest}"]
+    if in_range(asked, f">{newest}"):
+        return table, newest, f"assumed: {asked} is newer than all that were read", [f"{asked}: read as {newest}"]
     return table, asked, "", []
 
 
@@ -235,11 +247,23 @@ def _normalised(table: Framework, name: str, entry: Entry) -> dict[str, Entry]:
     return found
 
 
+def _refuse_strangers(table: Framework, reading: Reading, known: dict[str, Entry], traps: list[Trap]) -> None:
+    """No verdict on the defaults alone where not one setting belongs to the framework."""
+    strange = [trap.key for trap in traps if trap.text.startswith("unknown key")]
+    if not known and len(strange) == len(reading.entries):
+        shown = ", ".join(strange[:4]) + (" …" if len(strange) > 4 else "")
+        raise ValueError(
+            f"no setting of {table.name} in it: found {shown}. Expected {table.name}'s own keys; "
+            "nested ones are another program's. For another framework give framework= (--framework)."
+        )
+
+
 def _unknown(table: Framework, entry: Entry, names: list[str]) -> list[Trap]:
     exact, rooms = ([q for q in table.quiet if q.endswith(".") is room] for room in (False, True))
     if entry.key == "trainer" or any(entry.key.startswith(quiet) for quiet in exact):
         return []
-    near = difflib.get_close_matches(entry.key, names, n=1, cutoff=0.88)
+    tail = entry.key.rsplit(".", 1)[-1]
+    near = [tail] if tail in names else difflib.get_close_matches(entry.key, names, n=1, cutoff=0.88)
     if near:
         return [Trap(entry.key, entry.line, f"unknown key; did you mean {near[0]}? It has no effect on the loss.")]
     if any(entry.key.startswith(quiet) for quiet in rooms):
@@ -264,15 +288,19 @@ def _unknown_values(table: Framework, known: dict[str, Entry], version: str) -> 
     return found
 
 
-def _unread(table: Framework, reading: Reading) -> list[str]:
-    """What was not read, without variables that do not touch the loss."""
-    keys = {key for name, t in table.option.items() for key in (t.get("key", name), name, *t.get("alias", []))}
-    found = []
+def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
+    """What was not read and may touch the loss, with the default that stands in.
+
+    An assignment to a shell variable is left out: where an option uses the variable, that use is named.
+    """
+    names = {key: name for name, t in table.option.items() for key in (t.get("key", name), name, *t.get("alias", []))}
+    defaults, found = table.defaults(version), []
     for message, line in reading.unread:
-        setting = re.match(r"[+~\"']*([\w.]+)=", message)
-        harmless = message.startswith(("$@", '"$@"', "$*", "${@")) or (setting and setting[1] not in keys and "." in setting[1])
-        if not harmless:
-            found.append(f"line {line}: {message}")
+        setting = re.match(r"[+~\"']*([\w.]+)( ?)=", message)
+        if message.startswith(("$@", '"$@"', "$*", "${@")) or (setting and not setting[2] and setting[1] not in names):
+            continue
+        default = defaults.get(names.get(setting[1], "")) if setting else None
+        found.append(f"line {line}: {message}" + (f"; the default {default} stands in" if default is not None else ""))
     return found
 
 
@@ -370,11 +398,14 @@ def _clip(recipe: Recipe, updates: float | None) -> str:
     return f"{band(recipe)}; {updates:g} update{'s' if updates != 1 else ''} per rollout: {can}{sampler}"
 
 
-def _kl(recipe: Recipe) -> str:
+def _kl(recipe: Recipe, lost: set[str]) -> str:
+    if "kl" in lost:
+        return "not covered, see below"
     own = f", averaged by {axes.text(recipe.kl_aggregation)}" if recipe.kl_aggregation and recipe.kl else ""
     loss = f"in the loss: {axes.text(recipe.kl)}{own}" if recipe.kl else ""
     reward = [f"in the reward: {axes.text(r)}" for r in recipe.rewards if "kl" in axes.function_of(r).__name__]
-    return "; ".join(filter(None, [loss, *reward])) or "none"
+    more = ["a part in the reward is not covered, see below"] if "rewards" in lost else []
+    return "; ".join(filter(None, [loss, *reward, *more])) or "none"
 
 
 def _updates(table: Framework, values: dict[str, Any]) -> float | None:
@@ -390,11 +421,10 @@ def biases(recipe: Recipe) -> list[str]:
     return [str(length_bias(plain)), str(difficulty_bias(plain))]
 
 
-def _label(table: Framework, recipe: Recipe, values: dict[str, Any], known: dict[str, Entry], lost: set[str]) -> str:
+def _label(recipe: Recipe, claim: str | None, lost: set[str]) -> str:
     if lost & {"surrogate", "aggregation", "baseline"}:
         return "this is a loss that no axis here expresses: see what is left out"
-    claims = (c["name"] for c in table.claim if holds(c.get("when", {}), values, known))
-    return labels.label(recipe, next(claims, None))
+    return labels.label(recipe, claim)
 
 
 def _elsewhere(table: Framework, values: dict[str, Any], number: str, recipe: Recipe) -> list[str]:

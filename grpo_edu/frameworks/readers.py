@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .shell import arguments
+from .shell import UNKNOWN, arguments
 
 CONFIGS = {"GRPOConfig": "GRPO", "RLOOConfig": "RLOO", "GMPOConfig": "GMPO"}
 SIGNS = {
@@ -49,11 +49,11 @@ def read(source: str | Path) -> tuple[str, Reading]:
     """The text of a file (or the text itself, where it holds a line end) and what it says.
 
     Raises:
-        ValueError: nothing in it looks like a setting.
+        ValueError: it is not text, or nothing in it looks like a setting.
         OSError: no such file.
     """
     is_text = isinstance(source, str) and ("\n" in source or "(" in source or ": " in source or " --" in source)
-    text, name = (str(source), "") if is_text else (Path(source).read_text(encoding="utf-8"), str(source))
+    text, name = (str(source), "") if is_text else (_text(Path(source)), str(source))
     if name.endswith((".yaml", ".yml")):
         reading = read_yaml(text)
     elif name.endswith(".py") or any(f"{config}(" in text for config in CONFIGS):
@@ -67,10 +67,18 @@ def read(source: str | Path) -> tuple[str, Reading]:
     if name:
         reading.comments.insert(0, (Path(name).stem, 0))
     if not reading.entries:
+        why = "".join(f" Line {line}: {message}." for message, line in reading.unread)
         raise ValueError(
-            "no setting found: expected a TRL YAML, a Python GRPOConfig(...) call, or a shell script with overrides."
+            f"no setting found: expected a TRL YAML, a Python GRPOConfig(...) call, or a shell script with overrides.{why}"
         )
     return text, reading
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file (UTF-8): expected a YAML, Python or shell file.") from None
 
 
 def guess_framework(text: str) -> str | None:
@@ -117,10 +125,25 @@ def read_yaml(text: str) -> Reading:
     return reading
 
 
+def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
+    """Key and value nodes of a mapping; those of ``<<: *anchor`` first, without the keys that the mapping gives itself."""
+    import yaml
+
+    own = {key.value for key, _ in node.value}
+    for key, value in node.value:
+        if key.value == "<<":
+            sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for one in sources:
+                yield from (
+                    (k, v) for k, v in (_merged(one) if isinstance(one, yaml.MappingNode) else ()) if k.value not in own
+                )
+    yield from ((key, value) for key, value in node.value if key.value != "<<")
+
+
 def _flat(node: Any, prefix: str) -> Iterator[Entry]:
     import yaml
 
-    for key, value in node.value:
+    for key, value in _merged(node):
         name = f"{prefix}{key.value}"
         if isinstance(value, yaml.MappingNode):
             yield from _flat(value, f"{name}.")
@@ -169,25 +192,44 @@ def _called(call: ast.Call) -> str:
 
 
 def _keyword(keyword: ast.keyword, constants: dict[str, ast.expr], reading: Reading) -> None:
-    line = keyword.value.lineno
-    if keyword.arg is None:
-        reading.unread.append((f"**{ast.unparse(keyword.value)} is not a literal: its keys are not read", line))
-        return
-    value = keyword.value
+    line, value = keyword.value.lineno, keyword.value
     if isinstance(value, ast.Name) and value.id in constants:
         value = constants[value.id]
+    if keyword.arg is None:
+        pairs = list(_pairs(value))
+        for one in pairs:
+            _keyword(one, constants, reading)
+        if not pairs:
+            reading.unread.append((f"**{ast.unparse(keyword.value)} is not a literal: its keys are not read", line))
+        return
     try:
         reading.entries.append(Entry(keyword.arg, ast.literal_eval(value), keyword.lineno))
     except ValueError:
         reading.unread.append((f"{keyword.arg} = {ast.unparse(keyword.value)} is not a literal: not read", line))
 
 
+def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
+    """What ``**{"beta": 0.1}`` or ``**dict(beta=0.1)`` hands over."""
+    if isinstance(value, ast.Call) and _called(value) == "dict" and not value.args:
+        yield from value.keywords
+    elif isinstance(value, ast.Dict):
+        for key, one in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield ast.keyword(arg=key.value, value=one, lineno=key.lineno, col_offset=key.col_offset)
+
+
 # --- shell ----------------------------------------------------------------------------------------------------------------
+
+RUNS = re.compile(r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b")  # the program that a verl or OpenRLHF script starts
 
 
 def read_shell(text: str) -> Reading:
     """Hydra overrides ``key=value`` and flags ``--key value``, with variables, defaults, arithmetic and arrays resolved."""
     words, comments, unread = arguments(text)
+    starts = [number for number, (word, _) in enumerate(words) if RUNS.search(word)]
+    if len(starts) > 1:
+        unread.append(("a second run starts here: only the first is read", words[starts[1]][1]))
+        words = words[: starts[1]]
     reading, at = Reading(comments=comments, unread=unread), 0
     while at < len(words):
         word, line = words[at]
@@ -198,7 +240,10 @@ def read_shell(text: str) -> Reading:
             while not equals and at < len(words) and not words[at][0].startswith("--") and words[at][0] != "&&":
                 values.append(words[at][0])
                 at += 1
-            found = [scalar(v) for v in values]
+            if values[:1] == [UNKNOWN]:
+                reading.unread.append((f"{key} = … has no known value", line))
+                continue
+            found = [scalar(v) for v in values if v != UNKNOWN]
             reading.entries.append(Entry(key, found[0] if len(found) == 1 else found or True, line))
         elif match := re.fullmatch(r"[+~]*([A-Za-z_][\w./@]*)=(.*)", word, re.S):
             reading.entries.append(Entry(match[1], scalar(match[2]), line))

@@ -22,6 +22,7 @@ PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)|([^'\"\\]+)", re.S)
 VARIABLE = re.compile(r"\$\(\((.*?)\)\)|\$\{(\w+)(?::?-([^}]*))?\}|\$\{(\w+)\[@\]\}|\$(\w+)|(\$[({@*#?!].*)", re.S)
 KEYWORDS = ("export", "local", "declare", "readonly")
 
+UNKNOWN = "\0"  # stands for a word whose variables are not known
 Word = tuple[str, int]
 
 
@@ -77,6 +78,13 @@ def _commands(text: str) -> tuple[list[Word], list[list[Word]]]:
 
 def _run(command: list[Word], variables: dict[str, list[Word]], unread: list[Word]) -> list[Word]:
     """Assignments change ``variables``; any other command gives its words, expanded."""
+    while (
+        len(command) > 1
+        and ASSIGNMENT.fullmatch(command[0][0])
+        and not ASSIGNMENT.fullmatch(command[-1][0])
+        and command[1][0] != "("
+    ):
+        command = command[1:]  # the environment of one command: NAME=value program …
     start = 1 if command[0][0] in KEYWORDS else 0
     first = ASSIGNMENT.fullmatch(command[start][0]) if len(command) > start else None
     if first and len(command) > start + 1 and command[start + 1][0] == "(":
@@ -105,7 +113,7 @@ def _expanded(raw: str, line: int, variables: dict[str, list[Word]], unread: lis
         return [(text, line)]
     except (Unreadable, ValueError, SyntaxError) as error:
         unread.append((f"{before}{raw} is not read: {error}", line))
-        return []
+        return [] if before or "=" in raw or raw.strip('"') in ("$@", "$*") else [(UNKNOWN, line)]
 
 
 def _substituted(text: str, variables: dict[str, list[Word]]) -> str:
@@ -118,7 +126,9 @@ def _substituted(text: str, variables: dict[str, list[Word]]) -> str:
         if other is not None or array is not None:
             raise Unreadable(f"'{(other or array)[:40]}' would have to be run")
         known = variables.get(name or plain or "")
-        if known:
+        if known == []:
+            raise Unreadable(f"the variable {name or plain} could not be read")
+        if known and (known[0][0] or default is None):
             return known[0][0]
         if default is not None:
             return _substituted(default.strip("'\""), variables)

@@ -205,24 +205,31 @@ def at_version(table: Framework, version: str | None) -> tuple[Framework, str]:
     """
     if version is None:
         return table, table.version
-    if "@" not in version:
+    fork = fork_of(table, version)
+    if fork is None and "@" in version:
+        known = ", ".join(fork["name"] for fork in table.fork) or "none"
+        raise KeyError(f"{version} is not a commit or fork that {table.name} knows ({known}).")
+    if fork is None:
         version_key(version)
         return table, version
+    options = {**table.option, **fork.get("option", {})}
+    for name, value in fork.get("defaults", {}).items():
+        options[name] = {**options.get(name, {}), "history": [{"since": "0", "default": value}]}
+    traps = [*fork.get("trap", []), *(trap for trap in table.trap if trap["key"] not in fork.get("without", []))]
+    rules = [*fork.get("rule", []), *table.rule]
+    changed = replace(table, rule=rules, trap=traps, option=options, updates=fork.get("updates", table.updates))
+    return changed, fork["version"]
+
+
+def fork_of(table: Framework, version: str) -> dict[str, Any] | None:
+    """The fork or commit that is meant: ``tinyzero@de61e6aa``, longer or shorter; ``tinyzero`` where no other goes by that name."""
+    asked, _, commit = version.lower().partition("@")
     for fork in table.fork:
-        if version.startswith(fork["name"]) or fork["name"].startswith(version):
-            changed = {name: {**table.option.get(name, {}), "history": [{"since": "0", "default": value}]}
-                       for name, value in fork.get("defaults", {}).items()}  # fmt: skip
-            return (
-                replace(
-                    table,
-                    rule=[*fork.get("rule", []), *table.rule],
-                    trap=[*fork.get("trap", []), *table.trap],
-                    option={**table.option, **changed},
-                ),
-                fork["version"],
-            )
-    known = ", ".join(fork["name"] for fork in table.fork) or "none"
-    raise KeyError(f"{version} is not a commit or fork that {table.name} knows ({known}).")
+        repository, _, known = fork["name"].partition("@")
+        same = known.startswith(commit) or commit.startswith(known)
+        if asked == repository and same and (commit or repository != table.name):
+            return fork
+    return None
 
 
 def preset(name: str, at: str) -> Recipe:

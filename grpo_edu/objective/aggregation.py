@@ -255,8 +255,8 @@ def length_power(
 
 
 @formula(
-    r"<inner>\ \text{(each micro-batch on its own, averaged: <average>)}",
-    "<inner> (each micro-batch on its own, averaged: <average>)",
+    r"<inner>\ \text{(inside each micro-batch; divided by their number: <average>)}",
+    "<inner> (inside each micro-batch; divided by their number: <average>)",
 )
 def per_micro_batch(
     mask: Tensor,
