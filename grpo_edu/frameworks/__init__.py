@@ -1,5 +1,6 @@
 """Frameworks: what TRL, verl, OpenRLHF and others really compute, in tables; read a config, export a recipe, identify a loss."""
 
+from .effective import effective_table
 from .explain import Verdict, explain
 from .export import Exported, export
 from .identify import Identified, identify
@@ -11,6 +12,7 @@ __all__ = [
     "Identified",
     "NotCovered",
     "Verdict",
+    "effective_table",
     "explain",
     "export",
     "identify",

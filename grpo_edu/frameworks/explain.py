@@ -121,8 +121,8 @@ class Verdict:
         """
         if not self.biases:
             raise ValueError(f"no weights to draw, since a part of this loss is on no axis: {'; '.join(self.left_out)}.")
-        mine = _stripped(self.recipe, name=f"this config, {self.framework} {self.version}")
-        named = [_stripped(labels.TARGETS[self.claim], name=f"{self.claim}, as published")] if self.claim else []
+        mine = stripped(self.recipe, name=f"this config, {self.framework} {self.version}")
+        named = [stripped(labels.TARGETS[self.claim], name=f"{self.claim}, as published")] if self.claim else []
         return [*named, mine], neutral_rollouts([10, 100, 10, 100], [1.0, 0.0, 0.0, 0.0], [0, 0, 0, 0], self.recipe)
 
     def headline(self) -> str:
@@ -173,7 +173,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
         conditional=conditional, remaining=table.remaining, unread=_unread(table, reading, number), claim=claim,
         advantage=_advantage(recipe) if "baseline" not in lost else "not covered, see below",
         aggregation=_aggregation(recipe) if not lost & {"aggregation", "surrogate"} else "not covered, see below",
-        clip=_clip(recipe, updates) if "surrogate" not in lost else "not covered, see below", kl=_kl(recipe, lost),
+        clip=_clip(recipe, updates) if "surrogate" not in lost else "not covered, see below", kl=penalty(recipe, lost),
         label=_label(recipe, claim, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe),
     )  # fmt: skip
 
@@ -350,12 +350,12 @@ def _advantage(recipe: Recipe) -> str:
 
 def push(recipe: Recipe) -> list[float]:
     """Weight of a token of a completion of 10 (A = +1) and of 100 tokens (A = -1), on policy, in one micro-batch."""
-    plain = _stripped(recipe, baseline=given_advantage, scale=unscaled)
+    plain = stripped(recipe, baseline=given_advantage, scale=unscaled)
     rollouts = Rollouts.from_lengths([10, 100], [1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
     return token_weights(plain, rollouts)[:, 0].tolist()
 
 
-def _stripped(recipe: Recipe, **changes: Any) -> Recipe:
+def stripped(recipe: Recipe, **changes: Any) -> Recipe:
     """Advantage, surrogate and aggregation alone. What a combination is known for is a trap here, not a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecipeWarning)
@@ -398,7 +398,8 @@ def _clip(recipe: Recipe, updates: float | None) -> str:
     return f"{band(recipe)}; {updates:g} update{'s' if updates != 1 else ''} per rollout: {can}{sampler}"
 
 
-def _kl(recipe: Recipe, lost: set[str]) -> str:
+def penalty(recipe: Recipe, lost: frozenset[str] | set[str] = frozenset()) -> str:
+    """The KL term in words; ``lost`` are axes of which a part is not covered."""
     if "kl" in lost:
         return "not covered, see below"
     own = f", averaged by {axes.text(recipe.kl_aggregation)}" if recipe.kl_aggregation and recipe.kl else ""
@@ -417,7 +418,7 @@ def _updates(table: Framework, values: dict[str, Any]) -> float | None:
 
 def biases(recipe: Recipe) -> list[str]:
     """Length and difficulty bias of the loss alone, read off its weights."""
-    plain = _stripped(recipe)
+    plain = stripped(recipe)
     return [str(length_bias(plain)), str(difficulty_bias(plain))]
 
 

@@ -6,6 +6,7 @@ backwards, export a recipe. To correct a fact, edit the file in ``data/``; the f
 
 from __future__ import annotations
 
+import re
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -254,18 +255,23 @@ def presets(who: str, version: str | None = None) -> dict[str, Recipe]:
     return {e["name"]: preset(e["name"], at) for e in table.preset if in_range(number, e.get("versions"))}
 
 
+def versions_of(name: str) -> list[str]:
+    """Every place where a preset of this name stands: framework and version where it changed, and the known commits."""
+    found = []
+    for who in FRAMEWORKS:
+        table = framework(who)
+        commits = [fork["name"] for fork in table.fork if fork["name"].startswith(f"{who}@")]
+        found += [f"{who}=={version}" for version in _distinct(table, name)]
+        found += [commit for commit in commits if name in presets(who, commit)]
+    return found
+
+
 def preset_table(name: str = "grpo") -> pd.DataFrame:
     """The same name in every framework, at every version where it changed: one row each, one column per axis."""
     import pandas as pd
 
-    rows = {}
-    for who in FRAMEWORKS:
-        table = framework(who)
-        for at in [f"{who}=={v}" for v in _distinct(table, name)] + [f["name"] for f in table.fork]:
-            try:
-                rows[at] = {**preset(name, at).describe(), "evidence": table.evidence}
-            except KeyError:
-                continue
+    evidence = {who: framework(who).evidence for who in FRAMEWORKS}
+    rows = {at: {**preset(name, at).describe(), "evidence": evidence[re.split("[@=]", at)[0]]} for at in versions_of(name)}
     return pd.DataFrame(rows).T
 
 
