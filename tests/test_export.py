@@ -113,6 +113,11 @@ def test_commands_explain_export_and_identify(tmp_path: Path, monkeypatch: pytes
     named = run(app, ["identify", "my_losses:total", "--set", "scale=1"])
     assert "aggregation  token_sum" in named.output
     assert run(app, ["identify", "my_losses"]).exit_code == 2
+    (tmp_path / "torn.py").write_text("def f(:\n", encoding="utf-8")
+    for bad in ("nothing:f", "torn:f", "my_losses:other", "my_losses:__name__"):
+        told = run(app, ["identify", bad])
+        assert told.exit_code == 2
+        assert told.output.startswith("error: ")
     assert run(app, ["export", "grpo", "--to", "keras"]).exit_code == 2
     assert run(app, ["explain", str(tmp_path / "none.yaml")]).exit_code == 2
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -77,18 +78,32 @@ def identify(
     from ..cli import plain_errors
 
     with plain_errors():
-        import importlib
-        import sys
-
         from .identify import identify as identified
         from .readers import scalar
 
-        module, colon, name = function.partition(":")
-        if not colon or not name:
-            raise ValueError(f"function is '{function}': expected module:function, my_losses:grpo_loss say.")
-        sys.path.insert(0, str(Path.cwd()))
+        wrong = [one for one in settings or [] if "=" not in one]
+        if wrong:
+            raise ValueError(f"set is '{wrong[0]}': expected name=value.")
         values = dict(one.split("=", 1) for one in settings or [])
-        typer.echo(str(identified(getattr(importlib.import_module(module), name), **{k: scalar(v) for k, v in values.items()})))
+        typer.echo(str(identified(_imported(function), **{k: scalar(v) for k, v in values.items()})))
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    """``module:function`` from the current folder or the path; whatever goes wrong is said in one line."""
+    import importlib
+    import sys
+
+    module, colon, name = function.partition(":")
+    if not colon or not name:
+        raise ValueError(f"function is '{function}': expected module:function, my_losses:grpo_loss say.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ValueError(f"{function} could not be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise TypeError(f"{function} is a {type(found).__name__}: expected a function.")
+    return found
 
 
 def export(

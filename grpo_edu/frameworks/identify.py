@@ -48,6 +48,7 @@ class Identified:
         faults: what is wrong, in words ("padding leak: …"); empty where nothing was found.
         evidence: (probe, what was found) rows.
         unseen: what the signature does not let one see.
+        idle: switches that change no weight.
         recipe: the loss on this package's axes where every part was named, else None.
     """
 
@@ -59,13 +60,15 @@ class Identified:
     evidence: list[tuple[str, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     recipe: Recipe | None = None
+    idle: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """The fault, or the catalog's words for the recipe, or "unknown"."""
+        """The faults, or the catalog's words for the recipe, or "unknown"; then the switches without effect."""
         from .labels import describe
 
-        return "; ".join(self.faults) or (describe(self.recipe) if self.recipe else "unknown")
+        known = self.faults or [describe(self.recipe) if self.recipe else "unknown"]
+        return "; ".join([*known, *(f"flag without effect: {name}" for name in self.idle)])
 
     def __str__(self) -> str:
         rows = [f"{part:<12} {getattr(self, part)}" for part in ("advantage", "aggregation", "surrogate", "kl")]
@@ -102,11 +105,18 @@ class Probe:
         }
         if not self.by_reward and rollouts.advantage is not None:
             values["advantage"] = rollouts.advantage[:, None].expand_as(leaf)
-        loss = self.loss_fn(**{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings)
+        try:
+            loss = self.loss_fn(**{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings)
+        except Exception as error:
+            shape = list(leaf.shape)
+            raise ValueError(f"the loss raised {type(error).__name__} on tensors of shape {shape}: {error}") from error
         loss = loss[0] if isinstance(loss, tuple) else loss
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            raise TypeError(f"the loss returned {got}: expected a tensor with one element, or a tuple that starts with one.")
         if not loss.requires_grad:
             return torch.zeros_like(leaf)
-        gradient = torch.autograd.grad(loss, leaf, allow_unused=True)[0]
+        gradient = torch.autograd.grad(loss.reshape(()), leaf, allow_unused=True)[0]
         return torch.zeros_like(leaf) if gradient is None else -gradient
 
 
@@ -119,7 +129,8 @@ def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
         settings: other arguments, handed on as they are.
 
     Raises:
-        TypeError: an argument that is needed is not there.
+        TypeError: an argument that is needed is not there, or no scalar came back.
+        ValueError: the function itself raised.
     """
     probe = Probe(loss_fn, settings)
     evidence: list[tuple[str, str]] = []
@@ -142,6 +153,7 @@ def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
     return Identified(
         advantage=" / ".join(axes.describe(c) for c in advantage) if advantage else "unknown", aggregation=said[0], surrogate=said[1],
         kl=axes.describe(penalty) if callable(penalty) else penalty, faults=faults, evidence=evidence, unseen=unseen, recipe=recipe,
+        idle=list(_idle_flags(probe)),
     )  # fmt: skip
 
 
@@ -312,6 +324,22 @@ def _splits(probe: Probe, evidence: list[tuple[str, str]]) -> None:
     evidence.append(
         ("two equal micro-batches added", "not a multiple of the whole" if factor is None else f"{factor:g} times the whole")
     )
+
+
+def _idle_flags(probe: Probe) -> Iterator[str]:
+    """Arguments that are True or False and change no weight when they are turned, on batches with all kinds of ratios."""
+    defaults = {name: p.default for name, p in inspect.signature(probe.loss_fn).parameters.items()}
+    batches = [replace(b, old_logp=b.logp + 0.4 * torch.sin(10 * b.logp), ref_logp=b.logp - 0.3) for b in _batches()]
+    for name, value in {**defaults, **probe.settings}.items():
+        if not isinstance(value, bool):
+            continue
+        turned = Probe(probe.loss_fn, {**probe.settings, name: not value})
+        try:
+            same = all(torch.allclose(probe.weights(b), turned.weights(b), rtol=1e-12, atol=0.0) for b in batches)
+        except (TypeError, ValueError):  # turned, the function wants what is not here: it has an effect
+            continue
+        if same:
+            yield name
 
 
 # --- 2: the ratio ---------------------------------------------------------------------------------------------------------
