@@ -40,7 +40,7 @@ class ActorConfig(types.SimpleNamespace):
 
 def missing() -> str | None:
     """Why verl cannot be loaded here, with the fix; None where it can."""
-    fix = "pip install --no-deps verl==0.9.1 && pip install omegaconf"
+    fix = "pip install 'omegaconf>=2.3' && pip install --no-deps verl==0.9.1"
     try:
         version = importlib.metadata.version("verl")
     except importlib.metadata.PackageNotFoundError:

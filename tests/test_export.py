@@ -139,7 +139,7 @@ def tiny_model(folder: Path) -> None:
 
 
 def test_the_exported_script_trains_two_steps_in_two_processes(tmp_path: Path) -> None:
-    trl = pytest.importorskip("trl", reason="TRL is not here: pip install 'trl==1.16.*'")
+    trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):
         pytest.skip(f"TRL {trl.__version__} is here, the script is for 1.16")
     tiny_model(tmp_path / "model")

@@ -142,7 +142,7 @@ def test_verls_own_functions_are_identified(mode: str, aggregation: str, expecte
 
 
 def test_trls_own_loss_is_identified() -> None:
-    trl = pytest.importorskip("trl", reason="TRL is not here: pip install 'trl==1.16.*'")
+    trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):
         pytest.skip(f"TRL {trl.__version__} is here, the private methods are those of 1.16")
     from parity_trl import make_trainer

@@ -14,7 +14,7 @@ from grpo_edu.frameworks.tables import NotCovered, framework, presets, recipe_of
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.weights import factors, split
 
-pytest.importorskip("trl", reason="TRL is not here: pip install 'trl==1.16.*'")
+pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
 pytestmark = pytest.mark.filterwarnings("default")  # what TRL and its imports warn of is theirs
 
 import trl  # noqa: E402
