@@ -394,3 +394,12 @@ def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
     assert "10 times as hard" in explain(CONFIGS / "c05_verl_gspo.sh").headline()
     with pytest.raises(ValueError, match="clip_cov"):
         explain(CONFIGS / "c09_verl_clip_cov.sh").example()
+
+
+def test_a_value_that_comes_with_a_later_release_is_said() -> None:
+    verdict = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)", version="0.18")
+    assert verdict.left_out == ["surrogate: loss_type = cispo (line 1) begins with trl 0.26, after 0.18"]
+    assert verdict.clip == "not covered, see below"
+    newest = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)")
+    assert newest.left_out == []
+    assert newest.conditional[-1] == "before 0.26: loss_type = cispo is not known"

@@ -58,6 +58,18 @@ def test_what_a_framework_cannot_express_is_named_by_axis(name: str, to: str, ax
     assert {row.split(":")[0] for row in export(recipe(name), to).missing} == axes
 
 
+def test_export_never_uses_what_a_release_does_not_have() -> None:
+    old = export(recipe("cispo"), "trl", "0.18")
+    assert "loss_type" not in old.settings or old.settings["loss_type"] != "cispo"
+    assert any(row.startswith("surrogate: asked cispo") for row in old.missing)
+    early = export(recipe("gspo"), "verl", "0.4")  # loss_mode begins with 0.5, token-sum with 0.9
+    assert not [key for key in early.settings if "loss_mode" in key]
+    assert early.settings["actor_rollout_ref.actor.loss_agg_mode"] == "seq-mean-token-mean"
+    assert any(row.startswith("surrogate: asked gspo") for row in early.missing)
+    with pytest.raises(ValueError, match="expected trl, verl, openrlhf"):
+        export(recipe("grpo"), "slime")
+
+
 def test_differences_that_remain_are_printed() -> None:
     shown = str(export(recipe("grpo"), "verl"))
     assert "# differs: scale: asked group_std(ddof=1, eps=0), gets group_std(ddof=1, eps=1e-06, alone=1)" in shown

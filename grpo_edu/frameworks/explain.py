@@ -285,6 +285,11 @@ def _unknown_values(table: Framework, known: dict[str, Entry], version: str) -> 
         texts = [w for w in words.get(name, []) if isinstance(w, str)]
         if isinstance(entry.value, str) and texts and entry.value not in (*texts, defaults.get(name)):
             found.append(f"surrogate: {entry.key} = {entry.value} (line {entry.line}) is not known to the {table.name} tables")
+        elif not table.knows(name, entry.value, version):
+            begins = table.option[name]["begins"][str(entry.value)]
+            found.append(
+                f"surrogate: {entry.key} = {entry.value} (line {entry.line}) begins with {table.name} {begins}, after {version}"
+            )
     return found
 
 
@@ -433,6 +438,10 @@ def _elsewhere(table: Framework, values: dict[str, Any], number: str, recipe: Re
     found, last, upper = [], recipe.describe(), number
     for version in reversed([v for v in table.changes() if not in_range(v, f">={number}")]):
         there = table.defaults(version)
+        new = [f"{name} = {value}" for name, value in values.items() if name in there and not table.knows(name, value, version)]
+        if new:
+            found.append(f"before {upper}: {', '.join(new)} is not known")
+            break
         other = recipe_of(table, {k: v for k, v in values.items() if k in there}, version, left_out=[]).describe()
         changed = [f"{axis} {other[axis]}" for axis in other if other[axis] != last[axis]]
         if changed:

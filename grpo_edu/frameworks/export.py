@@ -15,6 +15,7 @@ from . import labels
 from .expressions import evaluate, holds, in_range
 from .tables import Framework, at_version, fill_in, framework, recipe_of
 
+WRITTEN = ("trl", "verl", "openrlhf")
 SEARCHED = ("surrogate", "aggregation", "baseline", "scale", "kl", "correction", "rewards", "filters")
 
 
@@ -53,8 +54,11 @@ def export(recipe: Recipe, to: str, version: str | None = None) -> Exported:
         version: of it; None: the newest that was read.
 
     Raises:
-        KeyError: no such framework, or a commit that it does not know.
+        ValueError: not one of these three frameworks.
+        KeyError: a commit that it does not know.
     """
+    if to not in WRITTEN:
+        raise ValueError(f"to is '{to}': expected {', '.join(WRITTEN)}.")
     table, number = at_version(framework(to), version)
     options = _nearest(table, recipe, number)
     got = recipe_of(table, options, number, left_out=[])
@@ -101,7 +105,13 @@ def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
     for options in starts:
         best = score(options)
         while True:
-            moves = [{**options, name: value} for name in words if name in there for value in words[name]]
+            moves = [
+                {**options, name: value}
+                for name in words
+                if name in there
+                for value in words[name]
+                if table.knows(name, value, version)
+            ]
             moves += [{k: v for k, v in options.items() if k != name} for name in options]
             better = min(moves, key=score)
             if score(better) >= best:
@@ -149,6 +159,8 @@ def _settings_for(
             continue
         needed = {**_wanted(rule.get("when", {}), fill_in(table, so_far, version)), **_solved(rule, choice, table, version)}
         values = fill_in(table, {**so_far, **needed}, version)
+        if not all(table.knows(name, value, version) for name, value in needed.items()):
+            continue
         agrees = all(so_far.get(name, value) == value for name, value in needed.items())
         if agrees and holds(rule.get("when", {}), values, {**so_far, **needed}) and needed not in found:
             found.append(needed)

@@ -75,6 +75,11 @@ class Framework:
                     found[name] = entry.get("default")
         return found
 
+    def knows(self, name: str, value: Any, version: str) -> bool:
+        """Does a version have this option, and this value of it?"""
+        begins = self.option[name].get("begins", {}).get(str(value), "0")
+        return name in self.defaults(version) and in_range(version, f">={begins}")
+
     def changes(self) -> list[str]:
         """The oldest version that was read, and every one at which a default or a rule changed, in order."""
         marks = {e["since"] for t in self.option.values() for e in t.get("history", [])}
