@@ -81,7 +81,10 @@ def test_traps_carry_key_and_line() -> None:
 def test_what_no_axis_expresses_is_said_and_no_numbers_are_shown_for_it() -> None:
     verdict = explain(CONFIGS / "c09_verl_clip_cov.sh")
     assert verdict.left_out == ["surrogate: clip_cov chooses tokens by the covariance of advantage and log π"]
-    assert verdict.aggregation == verdict.clip == "not covered, see below"
+    assert verdict.aggregation == "not covered, see below"
+    assert verdict.clip == "not covered, see below; updates per rollout: 8"
+    unused = {t.key.rsplit(".", 1)[-1] for t in verdict.traps if "is not used by loss_mode = clip_cov" in t.text}
+    assert unused == {"kl_cov_ratio", "ppo_kl_coef", "clip_ratio_c"}
     assert "push per token" not in str(verdict)
 
 
@@ -284,7 +287,7 @@ def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_defau
     assert verdict.left_out == [
         "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine (line 3) is not known to the verl tables"
     ]
-    assert verdict.clip == "not covered, see below"
+    assert verdict.clip.startswith("not covered, see below")
     assert explain("GRPOConfig(loss_type='mine')").left_out[0].startswith("surrogate: loss_type = mine")
     with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
         explain("loss_type: dapo\nepsilon: wide\n", "trl")
@@ -399,7 +402,7 @@ def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
 def test_a_value_that_comes_with_a_later_release_is_said() -> None:
     verdict = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)", version="0.18")
     assert verdict.left_out == ["surrogate: loss_type = cispo (line 1) begins with trl 0.26, after 0.18"]
-    assert verdict.clip == "not covered, see below"
+    assert verdict.clip.startswith("not covered, see below")
     newest = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)")
     assert newest.left_out == []
     assert newest.conditional[-1] == "before 0.26: loss_type = cispo is not known"

@@ -173,7 +173,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
         conditional=conditional, remaining=table.remaining, unread=_unread(table, reading, number), claim=claim,
         advantage=_advantage(recipe) if "baseline" not in lost else "not covered, see below",
         aggregation=_aggregation(recipe) if not lost & {"aggregation", "surrogate"} else "not covered, see below",
-        clip=_clip(recipe, updates) if "surrogate" not in lost else "not covered, see below", kl=penalty(recipe, lost),
+        clip=_clip(recipe, updates, "surrogate" in lost), kl=penalty(recipe, lost),
         label=_label(recipe, claim, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe),
     )  # fmt: skip
 
@@ -395,7 +395,9 @@ def band(recipe: Recipe) -> str:
     return f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}" if name == "sapo" else "none (no ratio)"
 
 
-def _clip(recipe: Recipe, updates: float | None) -> str:
+def _clip(recipe: Recipe, updates: float | None, lost: bool = False) -> str:
+    if lost:
+        return "not covered, see below" + (f"; updates per rollout: {updates:g}" if updates else "")
     sampler = f"; times {axes.text(recipe.correction)} for the sampler" if recipe.correction else ""
     if updates is None:
         return f"{band(recipe)}; updates per rollout: not told by the config{sampler}"

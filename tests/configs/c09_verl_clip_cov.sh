@@ -4,6 +4,11 @@ python -m recipe.dapo.main_dapo \
     actor_rollout_ref.actor.clip_ratio_low=1 \
     actor_rollout_ref.actor.clip_ratio_high=1 \
     actor_rollout_ref.actor.policy_loss.clip_cov_ratio=0.0002 \
+    actor_rollout_ref.actor.policy_loss.clip_cov_lb=1.0 \
+    actor_rollout_ref.actor.policy_loss.clip_cov_ub=5.0 \
+    actor_rollout_ref.actor.policy_loss.kl_cov_ratio=0.2 \
+    actor_rollout_ref.actor.policy_loss.ppo_kl_coef=1 \
+    actor_rollout_ref.actor.clip_ratio_c=10.0 \
     actor_rollout_ref.actor.loss_agg_mode="token-mean" \
     algorithm.filter_groups.enable=True \
     data.train_batch_size=256 \
