@@ -125,9 +125,9 @@ FIGURES["bias_illustration"].show()
 # Make one wrong answer four times longer and read push and share in each panel. (Static twin: the picture above.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
 
 # %% [markdown]
 # ## 9. What breaks

@@ -1,4 +1,4 @@
-"""The weight explorer without a browser: its JavaScript against the library, its traits, its picture, its page."""
+"""The explorers without a browser: their JavaScript against the library, their traits, their pictures, their pages."""
 
 import base64
 import json
@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,30 +20,31 @@ from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import token_sum
 from grpo_edu.objective.axes import settings
 from grpo_edu.objective.surrogates import ppo_clip
-from grpo_edu.widgets.explorer import OFFERED, STATE, WeightExplorer
+from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
 
-SCRIPT = Path(grpo_edu.__file__).parent / "widgets" / "static" / "explorer.js"
 NODE = shutil.which("node")
 RUN = """
 import fs from "node:fs";
-const { weights } = await import("data:text/javascript;base64," + fs.readFileSync(process.argv[1]).toString("base64"));
-const answer = (state) => { try { return weights(state); } catch (error) { return { error: error.message }; } };
-process.stdout.write(JSON.stringify(JSON.parse(fs.readFileSync(0, "utf8")).map(answer)));
+const { script, states } = JSON.parse(fs.readFileSync(0, "utf8"));
+const { answer } = await import("data:text/javascript;base64," + Buffer.from(script).toString("base64"));
+const tried = (state) => { try { return answer(state); } catch (error) { return { error: error.message }; } };
+process.stdout.write(JSON.stringify(states.map(tried)));
 """
 
 
-def javascript(states):
-    """What the formula of the page says for each state."""
+def javascript(states, kind=AggregationExplorer):
+    """What the formula of an explorer's page says for each state."""
     if NODE is None:
         pytest.skip("node is not installed")
-    command = [NODE, "--input-type=module", "-e", RUN, str(SCRIPT)]
-    done = subprocess.run(command, input=json.dumps(states), capture_output=True, text=True, timeout=60)
+    command = [NODE, "--input-type=module", "-e", RUN]
+    given = json.dumps({"script": kind._esm, "states": states})
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def state_of(explorer, **changes):
-    return {name: getattr(explorer, name) for name in ("specs", "recipes", *STATE)} | changes
+    return explorer.state() | changes
 
 
 def random_explorer(seed):
@@ -57,7 +57,7 @@ def random_explorer(seed):
     rewards = [r.choice(kind) for _ in range(n)]
     if seed % 5 == 0:
         rewards = [0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)]  # the first prompt is dead
-    return WeightExplorer(
+    return AggregationExplorer(
         lengths=[r.choice([1, r.randint(1, 64)]) for _ in range(n)],
         rewards=rewards,
         group=group,
@@ -81,9 +81,9 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
             total = want.abs().sum()
             mask = explorer.rollouts().mask
             per_token = mask * torch.tensor(got["weight"], dtype=torch.float64)[:, None]
-            torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-18)
+            torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-16)
             share = want.sum(dim=1) / total if total > 0 else torch.zeros(len(mask), dtype=torch.float64)
-            torch.testing.assert_close(torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-18)
+            torch.testing.assert_close(torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-14)
             parts = [torch.tensor(got[k], dtype=torch.float64) for k in ("advantage", "aggregation", "ratio", "gate", "weight")]
             torch.testing.assert_close(parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0)
             seen["clipped"] += any(got["clipped"])
@@ -94,10 +94,10 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
 
 
 def test_javascript_refuses_what_the_library_refuses_and_says_why():
-    explorer = WeightExplorer(["reinforce", "grpo"], [3], [1])
+    explorer = AggregationExplorer(["reinforce", "grpo"], [3], [1])
     odd = grpo_edu.RECIPES["grpo"].but(name="odd", aggregation=token_sum, kl=None)
     outside = grpo_edu.Recipe(name="outside", baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2))
-    unknown = WeightExplorer([odd, outside])
+    unknown = AggregationExplorer([odd, outside])
     states = [
         state_of(explorer),
         state_of(explorer, length_limit=2),
@@ -123,14 +123,14 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
 
 def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_grpo_and_as_hard_by_dr_grpo():
     # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on both, A = -1/3
-    explorer = WeightExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
+    explorer = AggregationExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
     grpo, dr_grpo = javascript([state_of(explorer)])[0]
     assert grpo["weight"][2] == pytest.approx(grpo["weight"][1] / 4, rel=1e-14)
     assert dr_grpo["weight"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
 
 
 def test_the_traits_are_the_rollouts_the_library_sees():
-    explorer = WeightExplorer(["dapo"], [2, 5, 3], [1, 0, 0.5], ratio=1.5, length_limit=9)
+    explorer = AggregationExplorer(["dapo"], [2, 5, 3], [1, 0, 0.5], ratio=1.5, length_limit=9)
     explorer.lengths = [4, 5, 1]
     rollouts = explorer.rollouts()
     assert rollouts.lengths.tolist() == [4, 5, 1]
@@ -145,7 +145,7 @@ def test_the_traits_are_the_rollouts_the_library_sees():
 
 
 def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
-    explorer = WeightExplorer(["cispo"], eps_low=0.3, eps_high=0.4)
+    explorer = AggregationExplorer(["cispo"], eps_low=0.3, eps_high=0.4)
     assert settings(explorer.recipe("cispo").surrogate) == {"low": 0.7, "high": 1.4}
     assert settings(explorer.recipe("grpo").surrogate) == {"eps_low": 0.3, "eps_high": 0.4}
     assert settings(explorer.recipe("rloo").surrogate) == {}
@@ -154,39 +154,39 @@ def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("lengths", [0]), ("lengths", [65]), ("ratio", [0.1]), ("eps_low", -0.1), ("recipes", ["grpo"] * 4)]
+    ("name", "value"), [("lengths", [0]), ("lengths", [65]), ("ratio", [0.1]), ("eps_low", -0.1), ("recipes", ["grpo"] * 5)]
 )
 def test_a_trait_outside_its_range_is_refused(name, value):
     with pytest.raises(traitlets.TraitError):
-        setattr(WeightExplorer(), name, value)
+        setattr(AggregationExplorer(), name, value)
 
 
 def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_drawn():
-    with pytest.raises(ValueError, match="the explorer does not draw 'ppo': expected one of reinforce, rloo"):
-        WeightExplorer(["ppo"])
+    with pytest.raises(ValueError, match="the explorer does not draw 'ppo': expected recipes out of reinforce, rloo"):
+        AggregationExplorer(["ppo"])
     own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
-    explorer = WeightExplorer([own], [2, 2], [1, 0])
+    explorer = AggregationExplorer([own], [2, 2], [1, 0])
     # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
     assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx([1 / 128, -1 / 128], rel=1e-14)
     assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)
 
 
 def test_the_display_holds_the_live_widget_and_a_png_for_where_none_runs():
-    data, _ = WeightExplorer(["gspo"], eps_low=0.2)._repr_mimebundle_()
+    data, _ = AggregationExplorer(["gspo"], eps_low=0.2)._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
-    assert "WeightExplorer(recipes=['gspo']" in data["text/plain"]
+    assert "AggregationExplorer(recipes=['gspo']" in data["text/plain"]
 
 
 def test_a_state_without_an_answer_displays_the_widget_without_the_picture():
-    data, _ = WeightExplorer(["grpo"], [3], [1])._repr_mimebundle_()
+    data, _ = AggregationExplorer(["grpo"], [3], [1])._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "image/png" not in data
 
 
 def test_the_saved_page_calls_no_address_and_no_text_of_it_closes_a_script(tmp_path):
     nasty = grpo_edu.RECIPES["dapo"].but(name="</script><b>")
-    path = WeightExplorer([nasty]).save_html(tmp_path / "made" / "page.html", title="a </title> <i>")
+    path = AggregationExplorer([nasty]).save_html(tmp_path / "made" / "page.html", title="a </title> <i>")
     page = path.read_text(encoding="utf-8")
     assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
     assert "import(" in page
@@ -204,6 +204,6 @@ def test_the_package_does_not_load_the_widgets():
 
 
 def test_without_anywidget_the_error_names_the_extra():
-    code = "import sys; sys.modules['anywidget'] = None; import grpo_edu.widgets.explorer"
+    code = "import sys; sys.modules['anywidget'] = None; import grpo_edu.widgets.base"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert 'pip install "grpo-edu[notebooks]"' in done.stderr.splitlines()[-1]

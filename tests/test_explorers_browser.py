@@ -1,4 +1,4 @@
-"""The weight explorer in a real browser: the saved page in headless Chromium, and a notebook in JupyterLab."""
+"""The explorers in a real browser: the saved page in headless Chromium, and a notebook in JupyterLab."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import expect, sync_playwright
 
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -32,8 +32,8 @@ OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
 })"""
 NOTEBOOK = """
 import ipywidgets
-from grpo_edu.widgets.explorer import WeightExplorer
-explorer = WeightExplorer(["grpo", "dr_grpo"])
+from grpo_edu.widgets.aggregation import AggregationExplorer
+explorer = AggregationExplorer(["grpo", "dr_grpo"])
 heard = ipywidgets.HTML("nothing yet")
 def hear(change):
     heard.value = f"python: {explorer.rollouts().lengths.tolist()}"
@@ -81,9 +81,9 @@ def row(page, recipe, i):
 
 
 def test_every_control_has_a_name_and_keeps_its_keys_from_the_notebook(open_page):
-    page = open_page(WeightExplorer())
+    page = open_page(AggregationExplorer())
     controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
-    assert controls.count() == 3 + 7 + 4 * 3 + 1
+    assert controls.count() == 4 + 7 + 4 * 3 + 1
     for control in controls.all():
         assert control.get_attribute("aria-label"), control.evaluate("e => e.outerHTML")
         assert control.get_attribute("data-lm-suppress-shortcuts") == "true"
@@ -95,7 +95,7 @@ def test_every_control_has_a_name_and_keeps_its_keys_from_the_notebook(open_page
 
 def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     # grpo, one right of two, lengths 8 and 8: A = ±1/√2 (ddof 1), W = 1/(2·8); one more token: 1/(2·9)
-    page = open_page(WeightExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
+    page = open_page(AggregationExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
     first = row(page, "grpo", 0)
     assert first.locator(".cell").count() == 8
     assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
@@ -109,7 +109,7 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
 
 
 def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_page):
-    page = open_page(WeightExplorer(["grpo"], [4, 4, 4, 4], [1, 0, 1, 0]))
+    page = open_page(AggregationExplorer(["grpo"], [4, 4, 4, 4], [1, 0, 1, 0]))
     page.get_by_label("reward of completion 2").press("Enter")
     page.get_by_label("reward of completion 4").press("Space")
     expect(page.locator(".note")).to_have_text("every reward is equal: no signal")
@@ -138,7 +138,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     ],
 )
 def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_picture_back(open_page, label, bad, good, message):
-    page = open_page(WeightExplorer(["grpo", "bnpo"]))
+    page = open_page(AggregationExplorer(["grpo", "bnpo"]))
     page.get_by_label(label, exact=True).fill(bad)
     expect(page.locator(".message").first).to_have_text(message)
     expect(page.locator("svg")).to_have_count(0)
@@ -148,7 +148,7 @@ def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_pic
 
 
 def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_one_that_does_not(open_page):
-    page = open_page(WeightExplorer(["reinforce", "grpo"]))
+    page = open_page(AggregationExplorer(["reinforce", "grpo"]))
     page.get_by_label("completions", exact=True).fill("1")
     expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text("group size 1: no relative signal")
     expect(page.locator("svg")).to_have_count(1)
@@ -159,7 +159,7 @@ def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_o
 @pytest.mark.parametrize("width", [1200, 700, 420])
 def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
     page = open_page(
-        WeightExplorer(["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4), width
+        AggregationExplorer(["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4), width
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
