@@ -2,12 +2,14 @@
 
 import base64
 import json
+import math
 import random
 import re
 import shutil
 import subprocess
 import sys
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -18,9 +20,16 @@ pytest.importorskip("anywidget", reason="the explorer needs anywidget")
 import grpo_edu
 from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import token_sum
-from grpo_edu.objective.axes import settings
+from grpo_edu.objective.axes import run, settings
 from grpo_edu.objective.surrogates import ppo_clip
+from grpo_edu.theory.clip import pushes
+from grpo_edu.widgets import clip, difficulty
+from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
+from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.difficulty import DifficultyExplorer
+from grpo_edu.widgets.estimators import ESTIMATORS
+from grpo_edu.widgets.explorers import EXPLORERS
 
 NODE = shutil.which("node")
 RUN = """
@@ -67,6 +76,148 @@ def random_explorer(seed):
         length_limit=r.randint(64, 512),
         micro_batches=r.randint(1, n),
     )
+
+
+def random_rewards(seed):
+    """An AdvantageExplorer: 1 or 2 prompts of 2 to 8 completions, many ties, dead prompts."""
+    r, prompts = random.Random(seed), 1 + seed % 2
+    n = r.randint(2 * prompts, 16)
+    kind = r.choice([[0.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.0, 0.25, 0.7, 1.0], [0.7]])
+    return AdvantageExplorer(
+        [r.choice(kind) for _ in range(n)],
+        [r.randint(1, 64) for _ in range(n)],
+        [i * prompts // n for i in range(n)],
+        ddof=r.randint(0, 1),
+        eps=r.choice([0.0, 1e-4, 0.1]),
+        k=r.randint(1, 4),
+        greedy=r.choice([True, False]),
+    )
+
+
+def test_every_estimator_of_the_advantage_explorer_is_the_librarys():
+    explorers = [random_rewards(seed) for seed in range(60)]
+    refused = 0
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], AdvantageExplorer), strict=True):
+        assert [line["name"] for line in got] == list(ESTIMATORS)
+        for line in got:
+            if "error" in line:
+                with pytest.raises(ValueError, match="k = "):
+                    explorer.advantages(line["name"])
+                refused += 1
+                continue
+            want = explorer.advantages(line["name"])
+            torch.testing.assert_close(torch.tensor(line["advantage"], dtype=torch.float64), want, rtol=1e-12, atol=1e-12)
+            assert line["sum"] == pytest.approx(want.sum().item(), abs=1e-12)
+    assert refused > 0
+
+
+def test_a_group_of_one_has_an_advantage_only_where_nobody_is_compared():
+    answers = {line["name"]: line for line in javascript([AdvantageExplorer([1], greedy=False).state()], AdvantageExplorer)[0]}
+    assert answers["none"]["advantage"] == answers["greedy"]["advantage"] == [1]
+    assert {name for name, line in answers.items() if "group size 1" in line.get("error", "")} == {
+        "mean", "mean/std", "others", "others/std", "batch std", "whiten", "maxrl", "opo", "gpg",
+    }  # fmt: skip
+
+
+def test_a_lone_success_of_four_by_hand():
+    answers = {line["name"]: line.get("advantage") for line in javascript([AdvantageExplorer().state()], AdvantageExplorer)[0]}
+    assert answers["mean"] == [0.75, -0.25, -0.25, -0.25]
+    assert answers["mean/std"] == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-14)  # std, ddof 1: 1/2
+    assert answers["others"] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3], rel=1e-14)
+    assert answers["maxrl"] == [3, -1, -1, -1]
+    # with k = 2: right 2; wrong 2·(1 - C(2,1)/C(3,1)) = 2/3
+    assert answers["pass@k"] == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3], rel=1e-14)
+
+
+def test_the_curves_of_the_difficulty_explorer_are_the_librarys():
+    r = random.Random(0)
+    explorers = [
+        DifficultyExplorer(
+            names, r.uniform(0.01, 0.99), r.choice([2, 3, 8, 24]), frame=r.choice(difficulty.FRAMES), ddof=r.randint(0, 1), eps=0.01, k=2
+        )
+        for names in (difficulty.OFFERED[:4], difficulty.OFFERED[4:8], difficulty.OFFERED[6:10])
+        for _ in range(4)
+    ]  # fmt: skip
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], DifficultyExplorer), strict=True):
+        for line in got["lines"]:
+            assert line["w"] == pytest.approx(explorer.weight(line["name"]), rel=1e-12, abs=1e-12)
+            assert line["h"] == pytest.approx(explorer.objective(line["name"]), rel=1e-12, abs=1e-12)
+            assert line["weight"][49] == pytest.approx(explorer.weight(line["name"], got["ps"][49]), rel=1e-12, abs=1e-12)
+        assert got["silent"] == pytest.approx(explorer.p**explorer.size + (1 - explorer.p) ** explorer.size, rel=1e-13)
+
+
+def test_pass_at_k_larger_than_the_group_is_refused_on_its_own_line():
+    got = javascript([DifficultyExplorer(["mean", "pass@k"], size=4, k=5).state()], DifficultyExplorer)[0]
+    assert got["lines"][0]["w"] == pytest.approx(0.75, rel=1e-14)  # (G-1)/G
+    assert got["lines"][1]["error"] == "k is 5: expected at most 4, the completions of a prompt."
+
+
+def random_clip(seed):
+    r = random.Random(seed)
+    return ClipExplorer(
+        list(clip.OFFERED)[seed % 3 : seed % 3 + 4], r.choice([1, -1]), r.uniform(0.05, 4.0), eps_low=r.uniform(0, 0.6),
+        eps_high=r.uniform(0, 0.6), cap=r.uniform(1, 3), high=r.uniform(0.5, 3), tau_pos=r.uniform(0.5, 2), tau_neg=r.uniform(0.5, 2),
+    )  # fmt: skip
+
+
+def test_gradient_and_objective_of_the_clip_explorer_are_the_librarys():
+    explorers = [random_clip(seed) for seed in range(60)]
+    seen = set()
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], ClipExplorer), strict=True):
+        for line in got["lines"]:
+            assert line["push"] == pytest.approx(explorer.push(line["name"]), rel=1e-12, abs=1e-15)
+            seen.add((line["name"], line["push"] == 0))
+            if line["name"] not in ("CISPO", "REINFORCE"):
+                assert line["value"] == pytest.approx(value(explorer, line["name"]), rel=1e-12, abs=1e-15)
+    assert {("PPO clip", True), ("PPO clip", False), ("dual clip", True)} <= seen
+
+
+def value(explorer, name):
+    """The surrogate itself, one token."""
+    old = torch.full((1, 1), -1.0, dtype=torch.float64)
+    logp = old + torch.tensor(explorer.ratio, dtype=torch.float64).log()
+    inputs = {"logp": logp, "old_logp": old, "mask": torch.ones(1, 1, dtype=torch.bool)}
+    return run(explorer.surrogate(name), {**inputs, "advantage": torch.full_like(old, explorer.advantage)}).item()
+
+
+@pytest.mark.parametrize("name", ["CISPO", "REINFORCE"])
+@pytest.mark.parametrize("advantage", [1, -1])
+def test_where_the_ratio_is_detached_the_drawn_objective_is_the_integral_of_the_gradient(name, advantage):
+    places = [0.3, 0.9, 1.4, 3.1]
+    states = [ClipExplorer([name], advantage, ratio, high=1.3).state() for ratio in places]
+    values = [got["lines"][0]["value"] for got in javascript(states, ClipExplorer)]
+    for i in range(3):  # Simpson in log ratio, cut at the kink
+        cuts = sorted({places[i], places[i + 1], *[c for c in (1.3,) if places[i] < c < places[i + 1]]})
+        work = sum(
+            simpson(ClipExplorer([name], advantage, high=1.3).surrogate(name), a, b, advantage) for a, b in pairwise(cuts)
+        )
+        assert values[i + 1] - values[i] == pytest.approx(work, abs=1e-10)
+
+
+def simpson(choice, low, high, advantage, parts=400):
+    at = torch.linspace(0, 1, parts + 1, dtype=torch.float64)
+    logs = math.log(low) * (1 - at) + math.log(high) * at
+    push = pushes(choice, logs.exp(), float(advantage))
+    factor = torch.tensor([1, *[4, 2] * (parts // 2 - 1), 4, 1], dtype=torch.float64)
+    return ((push * factor).sum() * (logs[-1] - logs[0]) / parts / 3).item()
+
+
+@pytest.mark.parametrize("kind", EXPLORERS.values(), ids=EXPLORERS)
+def test_every_explorer_shows_a_png_where_no_widget_runs_and_names_its_state(kind):
+    explorer = kind()
+    data, _ = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert data["text/plain"].startswith(f"{kind.__name__}({kind.SHOWN[0]}=")
+
+
+def test_what_is_not_offered_is_refused_by_name():
+    with pytest.raises(ValueError, match="does not draw 'std': expected schemes out of none, mean"):
+        DifficultyExplorer(["std"])
+    with pytest.raises(ValueError, match="does not draw 'gspo': expected surrogates out of PPO clip"):
+        ClipExplorer(["gspo"])
+    with pytest.raises(traitlets.TraitError):
+        ClipExplorer(advantage=2)
 
 
 @pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")  # a wide clip on GSPO is one of the things to explore

@@ -95,7 +95,8 @@ function leaveOneOutSpread(rewards, ddof) {
   const first = sum(x), second = sum(x.map((y) => y * y));
   const rounding = (8 * Number.EPSILON * Math.max(...rewards.map(Math.abs))) ** 2;
   return x.map((y) => {
-    const variance = (second - y * y - (first - y) ** 2 / Math.max(1, others)) / Math.max(1, others - ddof);
+    const squares = second - y * y - (first - y) ** 2 / Math.max(1, others);
+    const variance = squares > 64 * Number.EPSILON * second ? squares / Math.max(1, others - ddof) : 0; // else all of it cancelled
     return variance > rounding ? Math.sqrt(variance) : 0;
   });
 }
@@ -187,3 +188,9 @@ const AGGREGATIONS = {
     return rows.map((i) => share(i) / Math.max(1, prompts));
   },
 };
+
+// ddof, eps and k of the controls in place of a choice's own, where it has them.
+function turned(spec, { ddof, eps, k }) {
+  const set = (choice) => ({ ...choice, ...Object.fromEntries(Object.entries({ ddof, eps, k }).filter(([name]) => name in choice)) });
+  return { ...spec, baseline: set(spec.baseline), scale: set(spec.scale) };
+}

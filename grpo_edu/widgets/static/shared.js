@@ -28,10 +28,10 @@ function tableOf(head, lines) {
 // ---- controls: native, labelled, and keeping their keys from the notebook's shortcuts ----
 
 const attributes = (key, label, i) => `data-key="${key}" data-lm-suppress-shortcuts="true" aria-label="${escape(label)}"` + (i === undefined ? "" : ` data-index="${i}"`);
-const field = (key, text, more = "") => `<label>${text}<input type="number" ${attributes(key, text)} ${more}></label>`;
-const tick = (key, text) => `<label class="tick"><input type="checkbox" ${attributes(key, text)}>${text}</label>`;
-const slider = (key, text, more, label = text, i) => `<label class="slide">${text}<input type="range" ${attributes(key, label, i)} ${more}><output></output></label>`;
-const select = (key, text, options, i) => `<label>${text}<select ${attributes(key, text, i)}>` +
+const field = (key, text, more = "") => `<label>${escape(text)}<input type="number" ${attributes(key, text)} ${more}></label>`;
+const tick = (key, text) => `<label class="tick"><input type="checkbox" ${attributes(key, text)}>${escape(text)}</label>`;
+const slider = (key, text, more, label = text, i) => `<label class="slide">${escape(text)}<input type="range" ${attributes(key, label, i)} ${more}><output></output></label>`;
+const select = (key, text, options, i) => `<label>${escape(text)}<select ${attributes(key, text, i)}>` +
   options.map(([value, label]) => `<option value="${escape(value)}">${escape(label)}</option>`).join("") + "</select></label>";
 const chooser = (key, noun, specs, many) => [...Array(many).keys()].map((i) =>
   select(key, `${noun} ${i + 1}`, [["none", "none"], ...Object.entries(specs).map(([name, { label }]) => [name, label])], i)).join("");
@@ -206,6 +206,8 @@ const CSS = `
 .grpo-explorer input { margin: 0; accent-color: var(--accent); }
 .grpo-explorer .rows { display: grid; grid-template-columns: max-content 88px minmax(0, 1fr) minmax(0, 1fr); gap: 4px 18px; align-items: center; max-width: 820px; margin-bottom: 12px; }
 .grpo-explorer .rows:empty { display: none; }
+.grpo-explorer .rows:has(.one) { grid-template-columns: repeat(auto-fill, minmax(260px, 1fr)); max-width: none; }
+.grpo-explorer .one { display: grid; grid-template-columns: minmax(2ch, max-content) 84px minmax(0, 1fr); gap: 10px; align-items: center; }
 .grpo-explorer .rows label { display: grid; grid-template-columns: max-content minmax(40px, 1fr) 2ch; gap: 8px; align-items: center; }
 .grpo-explorer .rows label:has([data-key="ratio"]) { grid-template-columns: max-content minmax(40px, 1fr) 4ch; }
 @container (max-width: 560px) { .grpo-explorer .rows { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); } }
