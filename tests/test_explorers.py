@@ -17,7 +17,10 @@ import traitlets
 
 pytest.importorskip("anywidget", reason="the explorer needs anywidget")
 
+from typer.testing import CliRunner
+
 import grpo_edu
+from grpo_edu.cli import app
 from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import token_sum
 from grpo_edu.objective.axes import run, settings
@@ -346,6 +349,19 @@ def test_the_saved_page_calls_no_address_and_no_text_of_it_closes_a_script(tmp_p
     state = json.loads(re.search(r'id="state">(.*?)</script>', page)[1])
     assert state["recipes"] == ["</script><b>"]
     assert [p.name for p in (tmp_path / "made").iterdir()] == ["page.html"]
+
+
+def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tmp_path):
+    cli = CliRunner()
+    done = cli.invoke(app, ["export-html", "--out", str(tmp_path / "all")])
+    assert done.exit_code == 0
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(f"{name}.html" for name in EXPLORERS)
+    one = cli.invoke(app, ["export-html", "clip", "--out", str(tmp_path / "one")])
+    assert [p.name for p in (tmp_path / "one").iterdir()] == ["clip.html"]
+    assert str(tmp_path / "one" / "clip.html") in one.output
+    wrong = cli.invoke(app, ["export-html", "clips"])
+    assert wrong.exit_code == 2
+    assert "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip" in wrong.output
 
 
 def test_the_package_does_not_load_the_widgets():

@@ -1,5 +1,6 @@
 """The explorers in a real browser: the saved page in headless Chromium, and a notebook in JupyterLab."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -17,7 +18,11 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import expect, sync_playwright
 
+from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
+from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.difficulty import DifficultyExplorer
+from grpo_edu.widgets.explorers import EXPLORERS
 
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,7 +35,8 @@ OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
     const meet = (p, q) => p.left < q.right && q.left < p.right && p.top + 2 < q.bottom && q.top + 2 < p.bottom;
     return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) => meet(p, q)).map(([b]) => a + " | " + b));
 })"""
-NOTEBOOK = """
+CELLS = {
+    "aggregation": """
 import ipywidgets
 from grpo_edu.widgets.aggregation import AggregationExplorer
 explorer = AggregationExplorer(["grpo", "dr_grpo"])
@@ -39,7 +45,12 @@ def hear(change):
     heard.value = f"python: {explorer.rollouts().lengths.tolist()}"
 explorer.observe(hear, "lengths")
 display(explorer, heard)
-"""
+""",
+    "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
+    "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
+    "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
+}
+SERVER = "notebook" if importlib.util.find_spec("notebook") else "jupyterlab"
 QUIET = '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'
 pytestmark = [
     pytest.mark.browser,
@@ -80,17 +91,26 @@ def row(page, recipe, i):
     return page.locator(f'[data-recipe="{recipe}"] [data-row="{i}"]')
 
 
-def test_every_control_has_a_name_and_keeps_its_keys_from_the_notebook(open_page):
+def test_every_completion_has_its_controls(open_page):
     page = open_page(AggregationExplorer())
     controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
     assert controls.count() == 4 + 7 + 4 * 3 + 1
-    for control in controls.all():
-        assert control.get_attribute("aria-label"), control.evaluate("e => e.outerHTML")
-        assert control.get_attribute("data-lm-suppress-shortcuts") == "true"
     for picture in page.locator("svg").all():
-        assert picture.get_attribute("role") == "img"
         assert "of the step" in picture.locator("title").first.text_content()
     expect(page.get_by_role("button", name="reward of completion 2: wrong 0")).to_be_visible()
+
+
+@pytest.mark.parametrize("kind", EXPLORERS.values(), ids=EXPLORERS)
+def test_every_control_of_every_explorer_is_named_and_every_picture_is_described(open_page, kind):
+    page = open_page(kind())
+    controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
+    names = [control.get_attribute("aria-label") for control in controls.all()]
+    assert all(names)
+    assert len(set(names)) == len(names)
+    assert all(control.get_attribute("data-lm-suppress-shortcuts") == "true" for control in controls.all())
+    for picture in page.locator("svg:not([aria-hidden])").all():
+        assert picture.get_attribute("role") == "img"
+        assert len(picture.locator("title").first.text_content()) > 20
 
 
 def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
@@ -156,6 +176,60 @@ def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_o
     expect(page.locator("svg")).to_have_count(2)
 
 
+def test_clicking_a_reward_changes_every_estimator_and_a_dead_group_says_so(open_page):
+    page = open_page(AdvantageExplorer([1, 0]))
+    cell = page.locator('[data-estimator="mean/std"] [data-row="0"]')
+    assert float(cell.get_attribute("data-advantage")) == pytest.approx(0.5**0.5, rel=1e-12)
+    page.get_by_label("std divides by").select_option("0")
+    assert float(cell.get_attribute("data-advantage")) == pytest.approx(1.0, rel=1e-12)
+    page.get_by_label("reward of completion 2").click()
+    expect(page.locator(".note")).to_contain_text("every reward is equal")
+    assert cell.get_attribute("data-advantage") == "0"
+    assert page.locator('[data-estimator="none"] [data-row="0"]').get_attribute("data-advantage") == "1"
+    page.get_by_label("k of pass@k").fill("3")
+    expect(page.locator('[data-estimator="pass@k"]')).to_contain_text("k is 3: expected at most 2")
+
+
+def test_group_size_and_pass_rate_by_keyboard_move_the_curve_and_the_dead_group_probability(open_page):
+    page = open_page(DifficultyExplorer(["mean"], 0.5, 2))
+    line = page.locator('[data-panel="weight"] [data-line="mean: Dr. GRPO"]')
+    assert float(line.get_attribute("data-at")) == pytest.approx(1 / 2, rel=1e-12)  # (G-1)/G
+    assert float(page.locator("[data-silent]").get_attribute("data-silent")) == pytest.approx(0.5, rel=1e-12)
+    page.get_by_label("group size G").press("ArrowRight")
+    assert float(line.get_attribute("data-at")) == pytest.approx(2 / 3, rel=1e-12)
+    page.get_by_label("pass rate p").press("ArrowRight")
+    silent = float(page.locator("[data-silent]").get_attribute("data-silent"))
+    assert silent == pytest.approx(0.51**3 + 0.49**3, rel=1e-12)
+    page.get_by_label("yardstick").select_option("score")
+    assert float(line.get_attribute("data-at")) == pytest.approx(2 / 3 * 0.51 * 0.49, rel=1e-12)
+
+
+def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(open_page):
+    page = open_page(ClipExplorer(["PPO clip", "CISPO"], ratio=1.2, eps_high=0.25, high=2.0))
+    push = page.locator('[data-panel="gradient"] [data-line="PPO clip"]')
+    assert float(push.get_attribute("data-at")) == pytest.approx(1.2, rel=1e-12)
+    page.get_by_label("importance ratio ρ").press("ArrowRight")  # 1.25: the edge still counts
+    page.get_by_label("importance ratio ρ").press("ArrowRight")
+    assert push.get_attribute("data-at") == "0"
+    expect(page.locator('[data-name="PPO clip"]')).to_contain_text("no gradient")
+    assert float(page.locator('[data-panel="gradient"] [data-line="CISPO"]').get_attribute("data-at")) == pytest.approx(1.3)
+    page.get_by_label("sign of A").select_option("-1")
+    assert float(push.get_attribute("data-at")) == pytest.approx(-1.3, rel=1e-12)
+    page.get_by_label("eps high").fill("-1")
+    expect(page.locator(".message").first).to_have_text("eps high is -1: expected 0 or more.")
+    expect(page.locator("svg")).to_have_count(0)
+
+
+@pytest.mark.parametrize("explorer", [
+    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
+], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+@pytest.mark.parametrize("width", [1200, 700])
+def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
+    page = open_page(explorer, width)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(OVERLAPS) == []
+
+
 @pytest.mark.parametrize("width", [1200, 700, 420])
 def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
     page = open_page(
@@ -165,29 +239,33 @@ def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, 
     assert page.evaluate(OVERLAPS) == []
 
 
-@pytest.fixture
-def lab(tmp_path):
-    """A JupyterLab of its own with one notebook: the explorer, and a label that Python fills from the trait."""
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab of its own with a notebook per explorer, and Notebook 7 beside it where it is installed."""
     pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
-    cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": NOTEBOOK}
+    folder = tmp_path_factory.mktemp("lab")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    root = tmp_path / "root"
+    root = folder / "root"
     root.mkdir()
-    (root / "n.ipynb").write_text(json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    for name, source in CELLS.items():
+        cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+        text = json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+        (root / f"{name}.ipynb").write_text(text)
     folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "LAB_SETTINGS_DIR", "LAB_WORKSPACES_DIR")
-    env = {f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(tmp_path / name) for name in folders}
-    settings = tmp_path / "LAB_SETTINGS_DIR" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    env = {f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(folder / name) for name in folders}
+    settings = folder / "LAB_SETTINGS_DIR" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
     settings.write_text(QUIET)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = f"-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0".split()
+    command = f"-m {SERVER} --no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0".split()
     command += ["--IdentityProvider.token=t", f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
-    log = tmp_path / "lab.log"
+    command += ["--JupyterNotebookApp.expose_app_in_browser=True"] if SERVER == "notebook" else []
+    log = folder / "lab.log"
     with log.open("w") as out:
         server = subprocess.Popen(
-            [sys.executable, *command], env={**os.environ, **env, "IPYTHONDIR": str(tmp_path)}, stdout=out, stderr=out
+            [sys.executable, *command], env={**os.environ, **env, "IPYTHONDIR": str(folder)}, stdout=out, stderr=out
         )
         try:
             yield _answering(f"http://127.0.0.1:{port}", server, log)
@@ -207,19 +285,86 @@ def _answering(url: str, server: subprocess.Popen, log: Path) -> str:
     raise AssertionError(f"JupyterLab did not answer: {log.read_text()}")
 
 
-def test_in_jupyterlab_an_arrow_key_moves_the_picture_and_the_trait_in_python(lab, browser):
-    page = browser.new_page(viewport={"width": 1200, "height": 1000})
-    page.set_default_timeout(60_000)
-    try:
-        page.goto(f"{lab}/doc/tree/n.ipynb?token=t&reset")
+@pytest.fixture(
+    params=[
+        "doc/tree",
+        pytest.param("notebooks", marks=pytest.mark.skipif(SERVER != "notebook", reason="Notebook 7 is not installed")),
+    ]
+)
+def run_notebook(lab, browser, request):
+    """Opens a notebook in JupyterLab, and in Notebook 7, runs it, and gives its page; no console error may be ours."""
+    pages, trouble = [], []
+
+    def go(name):
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        page.set_default_timeout(60_000)
+        page.on("console", lambda line: trouble.append(line.text) if line.type == "error" and "explorer" in line.text else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)) if "grpo" in str(error.stack) else None)
+        page.goto(f"{lab}/{request.param}/{name}.ipynb?token=t&reset")
         page.wait_for_function(KERNEL_IDLE)
         page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-        slider = page.get_by_label("length of completion 1")
-        slider.wait_for()
-        assert row(page, "grpo", 0).locator(".cell").count() == 8
-        slider.press("ArrowRight")
-        slider.press("ArrowRight")
-        expect(row(page, "grpo", 0).locator(".cell")).to_have_count(10)
-        expect(page.get_by_text("python: [10, 8, 32, 32]")).to_be_visible(timeout=20_000)
-    finally:
+        page.locator(".grpo-explorer svg").first.wait_for()
+        pages.append(page)
+        return page
+
+    yield go
+    for page in pages:
         page.close()
+    assert trouble == []
+
+
+def drag(page, label, share):
+    """Takes the slider by the mouse and lets go at a share of its width."""
+    slider = page.get_by_label(label, exact=True)
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + share * box["width"], y, steps=5)
+    page.mouse.up()
+    return float(slider.input_value())
+
+
+def test_live_arrow_keys_and_the_mouse_move_lengths_and_the_trait_in_python(run_notebook):
+    page = run_notebook("aggregation")
+    slider, cells = page.get_by_label("length of completion 1"), row(page, "grpo", 0).locator(".cell")
+    assert cells.count() == 8
+    slider.press("ArrowRight")
+    slider.press("ArrowRight")
+    expect(cells).to_have_count(10)
+    expect(page.get_by_text("python: [10, 8, 32, 32]")).to_be_visible(timeout=20_000)
+    length = int(drag(page, "length of completion 1", 0.8))
+    assert length > 40
+    expect(cells).to_have_count(length)
+    expect(page.get_by_text(f"python: [{length}, 8, 32, 32]")).to_be_visible(timeout=20_000)
+
+
+def test_live_rewards_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("advantage")
+    cell = page.locator('[data-estimator="mean"] [data-row="0"]')
+    assert float(cell.get_attribute("data-advantage")) == 0.75
+    page.get_by_label("reward of completion 2").press("Enter")
+    expect(cell).to_have_attribute("data-advantage", "0.5")
+    page.get_by_label("reward of completion 1").click()
+    expect(cell).to_have_attribute("data-advantage", "-0.25")
+
+
+def test_live_pass_rate_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("difficulty")
+    page.get_by_label("pass rate p").press("ArrowRight")
+    silent = page.locator("[data-silent]")
+    assert float(silent.get_attribute("data-silent")) == pytest.approx(0.11**8 + 0.89**8, rel=1e-12)
+    p = drag(page, "pass rate p", 0.7)
+    assert 0.6 < p < 0.8
+    assert float(silent.get_attribute("data-silent")) == pytest.approx(p**8 + (1 - p) ** 8, rel=1e-12)
+
+
+def test_live_ratio_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("clip")
+    push = page.locator('[data-panel="gradient"] [data-line="CISPO"]')
+    page.get_by_label("importance ratio ρ").press("ArrowLeft")
+    assert float(push.get_attribute("data-at")) == pytest.approx(1.45, rel=1e-12)
+    ratio = drag(page, "importance ratio ρ", 0.2)
+    assert 0.5 < ratio < 1.2
+    assert float(push.get_attribute("data-at")) == pytest.approx(ratio, rel=1e-12)

@@ -44,8 +44,9 @@ function bars(result, s, { y, left, cell, largest, label }) {
 }
 
 function draw(root, s, results) {
-  const picture = root.querySelector(".picture"), width = Math.max(420, Math.floor(picture.parentElement.clientWidth) - 8), n = s.rewards.length;
-  const narrow = width < 900, left = narrow ? 128 : 250, cell = (width - left - 58) / n, height = HEAD + LINE * results.length;
+  const picture = root.querySelector(".picture"), n = s.rewards.length, room = Math.floor(picture.parentElement.clientWidth) - 8;
+  const narrow = room < 900, left = narrow ? 128 : 250, cell = Math.max(48, (room - left - 58) / n); // many completions: it scrolls
+  const width = left + cell * n + 58, height = HEAD + LINE * results.length;
   const largest = Math.max(0, ...results.filter((r) => !r.error).flatMap((r) => r.advantage.map(Math.abs)));
   const heads = s.rewards.map((_, i) => `<text x="${left + (i + 0.5) * cell}" y="14" text-anchor="middle">${named(s, i)}</text>`);
   const lines = results.map((r, k) => {
@@ -57,9 +58,9 @@ function draw(root, s, results) {
   const rule = s.group.map((q, i) => (i > 0 && q !== s.group[i - 1] ? `<line class="rule" x1="${left + i * cell}" x2="${left + i * cell}" y1="0" y2="${height}"/>` : ""));
   const dead = perPrompt(batchOf(s), s.rewards, isDead), silent = [...new Set(s.group.filter((_, i) => dead[i]))];
   const note = silent.map((q) => (new Set(s.group).size > 1 ? `prompt ${q + 1}: ` : "") + "every reward is equal, so whoever compares within the prompt gets 0");
-  picture.innerHTML = `${note.map((text) => `<p class="note">${text}</p>`).join("")}<svg role="img" width="${width}" height="${height}">
+  picture.innerHTML = `${note.map((text) => `<p class="note">${text}</p>`).join("")}<div class="wide"><svg role="img" width="${width}" height="${height}">
     <title>advantage of each completion: ${results.map((r) => `${escape(s.specs[r.name].label)} ${r.error ? "no answer" : r.advantage.map(signed).join(" ")}`).join("; ")}</title>
-    ${heads.join("")}<text class="soft" x="${width - 4}" y="14" text-anchor="end">sum</text>${lines.join("")}${rule.join("")}</svg>
+    ${heads.join("")}<text class="soft" x="${width - 4}" y="14" text-anchor="end">sum</text>${lines.join("")}${rule.join("")}</svg></div>
     <p class="soft">one scale for all estimators; exact</p>`;
   root.querySelector(".table").innerHTML = tableOf(["estimator", ...s.rewards.map((_, i) => named(s, i)), "sum"],
     results.map((r) => [s.specs[r.name].label, ...(r.error ? s.rewards.map(() => "–") : r.advantage.map(signed)), r.error ? escape(r.error) : signed(r.sum)]));

@@ -206,7 +206,7 @@ const CSS = `
 .grpo-explorer input { margin: 0; accent-color: var(--accent); }
 .grpo-explorer .rows { display: grid; grid-template-columns: max-content 88px minmax(0, 1fr) minmax(0, 1fr); gap: 4px 18px; align-items: center; max-width: 820px; margin-bottom: 12px; }
 .grpo-explorer .rows:empty { display: none; }
-.grpo-explorer .rows:has(.one) { grid-template-columns: repeat(auto-fill, minmax(260px, 1fr)); max-width: none; }
+.grpo-explorer .rows:has(.one) { grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); max-width: none; }
 .grpo-explorer .one { display: grid; grid-template-columns: minmax(2ch, max-content) 84px minmax(0, 1fr); gap: 10px; align-items: center; }
 .grpo-explorer .rows label { display: grid; grid-template-columns: max-content minmax(40px, 1fr) 2ch; gap: 8px; align-items: center; }
 .grpo-explorer .rows label:has([data-key="ratio"]) { grid-template-columns: max-content minmax(40px, 1fr) 4ch; }
@@ -225,6 +225,8 @@ const CSS = `
 .grpo-explorer h4 .soft { font-weight: 400; font-size: 12px; margin-left: 6px; }
 .grpo-explorer .soft { color: var(--quiet); fill: var(--quiet); }
 .grpo-explorer svg { display: block; max-width: 100%; }
+.grpo-explorer .wide { overflow-x: auto; }
+.grpo-explorer .wide svg { max-width: none; }
 .grpo-explorer svg text { fill: var(--text); font-size: 12px; }
 .grpo-explorer svg text.soft { fill: var(--quiet); font-size: 11px; }
 .grpo-explorer .back { fill: transparent; }
