@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -48,6 +49,10 @@ display(explorer, heard)
 """,
     "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
+    "panels": """
+from grpo_edu.widgets import labs, readers
+display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+""",
     "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
 }
 SERVER = "notebook" if importlib.util.find_spec("notebook") else "jupyterlab"
@@ -303,7 +308,7 @@ def run_notebook(lab, browser, request):
         page.goto(f"{lab}/{request.param}/{name}.ipynb?token=t&reset")
         page.wait_for_function(KERNEL_IDLE)
         page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-        page.locator(".grpo-explorer svg").first.wait_for()
+        page.locator(".grpo-explorer .picture > *").last.wait_for()
         pages.append(page)
         return page
 
@@ -317,7 +322,7 @@ def drag(page, label, share):
     """Takes the slider by the mouse and lets go at a share of its width."""
     slider = page.get_by_label(label, exact=True)
     slider.scroll_into_view_if_needed()
-    box = slider.bounding_box()
+    box, page = slider.bounding_box(), slider.page
     y = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] / 2, y)
     page.mouse.down()
@@ -368,3 +373,28 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
     ratio = drag(page, "importance ratio ρ", 0.2)
     assert 0.5 < ratio < 1.2
     assert float(push.get_attribute("data-at")) == pytest.approx(ratio, rel=1e-12)
+
+
+def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
+    page = run_notebook("panels")
+    expect(page.locator(".grpo-explorer")).to_have_count(6)
+    kl, accumulation, dapo, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(6))
+    picture = kl.locator("img")
+    before = picture.get_attribute("src")
+    kl.get_by_label("policy: probability of action 1").press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", before)
+    accumulation.get_by_label("micro-batches", exact=True).press("Home")
+    expect(accumulation.locator("img")).to_have_attribute(
+        "alt", "dapo(step), each micro-batch by itself: the split does not matter"
+    )
+    eps = drag(dapo, "eps high", 0.5)
+    expect(dapo.locator("img")).to_have_attribute("alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}"))
+    toy.get_by_label("play: the training").press("Enter")
+    expect(toy.locator("img")).to_have_attribute("alt", re.compile("step (6|8|10|12):"), timeout=20_000)
+    toy.get_by_label("pause: the training").click()
+    expect(toy.get_by_label("play: the training")).to_be_visible()
+    stepper.get_by_label("token", exact=True).press("ArrowRight")
+    expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
+    tokens.locator("[data-token$=',3']").first.click()
+    expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
+    expect(tokens.locator(".picked")).to_have_count(2)

@@ -50,6 +50,7 @@ class Explorer(anywidget.AnyWidget):
     """
 
     TITLE = ""
+    _esm: Any
     SHOWN: tuple[str, ...] = ()
     specs = tr.Dict().tag(sync=True)
 

@@ -97,7 +97,8 @@ const key = (lines) => `<ul class="key">${lines.map((line, k) => `<li data-name=
 
 // ---- the loop ----
 
-function show(control, { value, text, label }) {
+function show(control, { value, text, label, max }) {
+  if (max !== undefined) control.max = max;
   if (label !== undefined) control.setAttribute("aria-label", label);
   if (["BUTTON", "SPAN"].includes(control.tagName)) control.textContent = value;
   else if (control.type === "checkbox") control.checked = value;
@@ -106,8 +107,8 @@ function show(control, { value, text, label }) {
 }
 
 /* An explorer. `keys`: the traits; `controls(state)`: HTML of the bars; `rows(state)`: HTML of the controls per completion, one entry
-   each; `shown(key, state, index)`: {value, text, label} of a control; `changes[key](input, state, index)`: the traits that an event
-   changes, throws where the input is not a value; `answer(state)`: the numbers, throws where the state is wrong; `draw(root, state,
+   each; `shown(key, state, index)`: {value, text, label} of a control; `changes[key](input, state, index)`, or `changes(key, state)`
+   that gives it: the traits that an event changes, throws where the input is not a value; `answer(state)`: the numbers, throws where the state is wrong; `draw(root, state,
    answer, id)`: the picture; `point(root, state, answer, row)`: what the row under the pointer or the focus says. */
 function explorer({ keys, controls, rows = () => [], shown, changes, answer, draw, point }) {
   return function render({ model, el }) {
@@ -148,10 +149,11 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
 
     function change(event) {
       const { key: name, index } = event.target.closest("[data-key]")?.dataset ?? {};
-      if (!changes[name] || (event.type === "click") !== (event.target.closest("button") !== null)) return;
+      const changer = typeof changes === "function" ? changes(name, state()) : changes[name];
+      if (!changer || (event.type === "click") !== (event.target.closest("button") !== null)) return;
       wrong.delete(name);
       try {
-        const changed = changes[name](event.target, state(), index);
+        const changed = changer(event.target, state(), index);
         busy = true;
         Object.entries(changed).forEach(([trait, value]) => model.set(trait, value));
         model.save_changes();
@@ -225,6 +227,10 @@ const CSS = `
 .grpo-explorer h4 .soft { font-weight: 400; font-size: 12px; margin-left: 6px; }
 .grpo-explorer .soft { color: var(--quiet); fill: var(--quiet); }
 .grpo-explorer svg { display: block; max-width: 100%; }
+.grpo-explorer .picture img { display: block; max-width: 100%; height: auto; margin-bottom: 8px; }
+.grpo-explorer .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: 8px 24px; }
+.grpo-explorer [data-token] { cursor: pointer; }
+.grpo-explorer .picked { outline: 2px solid var(--accent); outline-offset: 1px; border-radius: 2px; }
 .grpo-explorer .wide { overflow-x: auto; }
 .grpo-explorer .wide svg { max-width: none; }
 .grpo-explorer svg text { fill: var(--text); font-size: 12px; }
