@@ -49,11 +49,6 @@ def _offered(names: Sequence[str], known: dict[str, Recipe]) -> None:
             raise ValueError(f"{name!r} needs a field that these rollouts lack: expected one of {', '.join(known)}.")
 
 
-def _choices(recipe: Recipe) -> list[axes.Choice]:
-    one = (recipe.baseline, recipe.scale, recipe.surrogate, recipe.kl, recipe.aggregation)
-    return [c for c in (*one, *recipe.rewards, *recipe.filters) if c is not None]
-
-
 def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> Panel:
     """One token's weight, factor by factor, the numbers put into the formula; recipe, completion and token are turned.
 
