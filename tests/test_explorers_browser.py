@@ -92,6 +92,10 @@ def open_page(browser, tmp_path):
     assert trouble == []
 
 
+def cells(page, recipe, i):
+    return row(page, recipe, i).locator(".cells")
+
+
 def row(page, recipe, i):
     return page.locator(f'[data-recipe="{recipe}"] [data-row="{i}"]')
 
@@ -122,11 +126,12 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     # grpo, one right of two, lengths 8 and 8: A = ±1/√2 (ddof 1), W = 1/(2·8); one more token: 1/(2·9)
     page = open_page(AggregationExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
     first = row(page, "grpo", 0)
-    assert first.locator(".cell").count() == 8
+    expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "8")
     assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
     expect(first.locator("text").nth(1)).to_have_text("+0.0442")
     page.get_by_label("length of completion 1").press("ArrowRight")
-    expect(first.locator(".cell")).to_have_count(9)
+    expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "9")
+    assert cells(page, "grpo", 0).get_attribute("d").count("M") == 9
     assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
     expect(first.locator("text").nth(1)).to_have_text("+0.0393")
     expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
@@ -143,7 +148,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     page.get_by_label("importance ratio of completion 1").press("End")
     expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
     assert "ratio 2 · gate 0 = 0" in page.locator(".why").text_content()
-    assert row(page, "grpo", 0).locator("g").get_attribute("fill").startswith("url(#")
+    assert cells(page, "grpo", 0).get_attribute("fill").startswith("url(#")
     page.get_by_label("second prompt").press("Space")
     expect(page.locator(".who").nth(2)).to_have_text("prompt 2 · completion 3")
     expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")
@@ -333,15 +338,15 @@ def drag(page, label, share):
 
 def test_live_arrow_keys_and_the_mouse_move_lengths_and_the_trait_in_python(run_notebook):
     page = run_notebook("aggregation")
-    slider, cells = page.get_by_label("length of completion 1"), row(page, "grpo", 0).locator(".cell")
-    assert cells.count() == 8
+    slider, first = page.get_by_label("length of completion 1"), cells(page, "grpo", 0)
+    expect(first).to_have_attribute("data-cells", "8")
     slider.press("ArrowRight")
     slider.press("ArrowRight")
-    expect(cells).to_have_count(10)
+    expect(first).to_have_attribute("data-cells", "10")
     expect(page.get_by_text("python: [10, 8, 32, 32]")).to_be_visible(timeout=20_000)
     length = int(drag(page, "length of completion 1", 0.8))
     assert length > 40
-    expect(cells).to_have_count(length)
+    expect(first).to_have_attribute("data-cells", str(length))
     expect(page.get_by_text(f"python: [{length}, 8, 32, 32]")).to_be_visible(timeout=20_000)
 
 

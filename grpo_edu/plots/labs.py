@@ -158,7 +158,7 @@ def overlong(cache: int, limit: int = 20480) -> Picture:
 
 @picture
 def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str) -> Picture:
-    """Left: paths of the seeds over both stop logits, the expected first update as arrows. Middle: lengths. Right: pass rate.
+    """Left: paths of the seeds over both stop logits, the expected first update as arrows. Right: lengths; the title has the pass rate.
 
     Args:
         table: of ``toys.stopping.train``, one recipe.
@@ -166,9 +166,8 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
         step: what is drawn up to.
         name: of the recipe.
     """
-    figure = _figure(10.0, 3.4)
-    left, middle, right = figure.subplots(1, 3)
-    figure.subplots_adjust(left=0.06, wspace=0.28)
+    figure = _figure(9.0, 3.6)
+    left, right = figure.subplots(1, 2)
     left.quiver(*arrows.T, color="#bbbbbb", width=0.005)
     past: Any = table[table["step"] <= step]
     for seed in past["seed"].unique():
@@ -181,13 +180,11 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     left.set(xlabel="stop logit, right", ylabel="stop logit, wrong", xlim=BOX, ylim=BOX)
     last = int(table["step"].max())
     for k, word in enumerate(("right", "wrong")):
-        middle.plot(mean.index, mean[f"length_{word}"], color=COLOURS[2 * k], marker=MARKERS[k], markersize=3, label=word)
-    middle.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))
-    middle.legend()
-    right.plot(mean.index, mean["pass_rate"], color=COLOURS[0])
-    right.set(xlabel="step", ylabel="pass rate", xlim=(0, last), ylim=(0, 1.02))
+        right.plot(mean.index, mean[f"length_{word}"], color=COLOURS[2 * k], marker=MARKERS[k], markersize=3, label=word)
+    right.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))
+    right.legend()
     now = mean.iloc[-1]
-    text = f"{name}, step {step}: right {now['length_right']:.1f} tokens, wrong {now['length_wrong']:.1f}"
+    text = f"{name}, step {step}: pass rate {now['pass_rate']:.2f}, right {now['length_right']:.1f} tokens, wrong {now['length_wrong']:.1f}"
     _title(figure, text, f"paths simulated, {table['seed'].nunique()} seeds, mean bold; arrows exact, at the start")
     return figure
 

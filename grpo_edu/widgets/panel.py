@@ -6,7 +6,9 @@ Native controls, since ipywidgets' sliders do not answer to arrow keys in Notebo
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from typing import Any
 
@@ -83,16 +85,20 @@ class Panel(Explorer):
 
     def redraw(self, _: Any = None) -> None:
         """Picture or error, from the values as they are."""
+        with _no_collection(), self.hold_sync(), self.hold_trait_notifications():
+            self.values, self._parts, self.error = self._answer()
+            self.content = "".join(map(_html, self._parts))
+            self.drawn += 1
+
+    def _answer(self) -> tuple[dict[str, Any], list[Any], str]:
+        """The values inside their limits, the parts of the picture, and what went wrong."""
         players = {control["key"] for control in self.controls if control["kind"] == "play"}
         try:
             values = self._limited(dict(self.values))
             parts = self._draw(**{key: value for key, value in values.items() if key not in players})
-            self._parts, error = parts if isinstance(parts, list) else [parts], ""
         except Exception as wrong:  # whatever went wrong, the reader sees it where the picture would be
-            values, self._parts, error = dict(self.values), [], f"{type(wrong).__name__}: {wrong}"
-        with self.hold_sync(), self.hold_trait_notifications():
-            self.values, self.error, self.content = values, error, "".join(map(_html, self._parts))
-            self.drawn += 1
+            return dict(self.values), [], f"{type(wrong).__name__}: {wrong}"
+        return values, parts if isinstance(parts, list) else [parts], ""
 
     def _limited(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values with every slider inside its limit; the limits are told to the sliders."""
@@ -108,13 +114,25 @@ class Panel(Explorer):
         return pictures[0] if pictures else _text_picture("\n\n".join(_texts(self._parts)))
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage is collected after the picture has gone out: with torch loaded one collection takes as long as a picture."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _html(part: Any) -> str:
     """One part as HTML; texts are escaped."""
     if isinstance(part, tuple):
         return f'<div class="side">{"".join(f"<div>{_html(one)}</div>" for one in part)}</div>'
     if isinstance(part, Picture):
         alt = escape(part.get_suptitle() or "picture")
-        return f'<img alt="{alt}" src="data:image/png;base64,{base64.b64encode(part.png()).decode()}">'
+        return f'<img alt="{alt}" src="data:image/png;base64,{base64.b64encode(part.png(dpi=95, compress_level=1)).decode()}">'
     return part._repr_html_() if hasattr(part, "_repr_html_") else f"<p>{escape(str(part))}</p>"
 
 
