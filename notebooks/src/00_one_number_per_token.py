@@ -131,9 +131,9 @@ weight_map(three, rollouts, relative=True, title=title)
 # ratio passes 1.2? Of a wrong one?
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
 
 # %% [markdown]
 # The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is larger,

@@ -158,9 +158,9 @@ FIGURES["dynamic_sampling"].show()
 # Flip rewards and watch the push of the lone success under GRPO, Dr. GRPO and RLOO. (Static twin: the figure above.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "rloo"], lengths=[8] * 6, rewards=[1, 0, 0, 0, 0, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "rloo"], lengths=[8] * 6, rewards=[1, 0, 0, 0, 0, 0])
 
 # %% [markdown]
 # ## 10. In the frameworks

@@ -129,9 +129,9 @@ FIGURES["silent_loss"].show()
 # section 4.
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["bnpo", "grpo", "dapo(step)"], lengths=[4, 8, 24, 40], rewards=[1, 0, 1, 0], micro_batches=2)
+AggregationExplorer(recipes=["bnpo", "grpo", "dapo(step)"], lengths=[4, 8, 24, 40], rewards=[1, 0, 1, 0], micro_batches=2)
 
 # %% [markdown]
 # ## Five questions

@@ -187,9 +187,9 @@ FIGURES["token_efficiency"].show()
 # Make one wrong answer four times longer and read push and share in each panel. (Static twin: the picture of section 7.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
 
 # %% [markdown]
 # ## 12. What breaks
