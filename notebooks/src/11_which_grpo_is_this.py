@@ -66,9 +66,9 @@ weight_map(losses, rollouts, relative=True, title="One group, three losses that 
 # Move a length and flip a reward: which of the three answers to a length?
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=names, lengths=[10, 40, 10, 40], rewards=[1, 0, 0, 0])
+AggregationExplorer(recipes=names, lengths=[10, 40, 10, 40], rewards=[1, 0, 0, 0])
 
 # %% [markdown]
 # ## 3. Predict
