@@ -59,7 +59,15 @@ def reuse(
         parts = factors(recipe, current.with_logp(current.logp.detach()), plan)
         lost = ((parts["gate"] == 0) & (parts["advantage"] != 0)).double().mean().item()
         ratios = {f"ratio_{i}": x for i, x in enumerate((current.logp.detach() - old).exp()[:, 0].tolist())}
-        rows.append({"update": number, "loss": loss.item(), "gradient_norm": gradient.norm().item(), "clip_fraction": lost, **ratios})
+        rows.append(
+            {
+                "update": number,
+                "loss": loss.item() + 0.0,
+                "gradient_norm": gradient.norm().item(),
+                "clip_fraction": lost,
+                **ratios,
+            }
+        )
         velocity = momentum * velocity - gradient
         theta = theta + learning_rate * velocity
     return pd.DataFrame(rows)
