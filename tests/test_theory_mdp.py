@@ -87,8 +87,7 @@ def test_with_the_std_and_several_reward_levels_the_update_points_elsewhere():
 
 def test_gae_with_the_exact_values_is_q_minus_v_at_lambda_0_and_return_minus_v_at_lambda_1():
     logits = skewed()
-    psi, v = mdp.weightings(logits, TWO_BS), mdp.values(logits, TWO_BS)
-    value = mdp.along([v[d][:, None].expand(t.shape) for d, t in enumerate(logits)])
+    psi, value = mdp.weightings(logits, TWO_BS), mdp.values_along(logits, TWO_BS)
     mask = torch.ones(8, 3, dtype=torch.bool)
     assert torch.allclose(gae(TWO_BS, mask, value, gamma=1.0, lam=0.0), psi["Q - V"], rtol=0, atol=1e-12)
     assert torch.allclose(gae(TWO_BS, mask, value, gamma=1.0, lam=1.0), psi["r - V(s_t)"], rtol=0, atol=1e-12)

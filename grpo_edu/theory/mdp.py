@@ -63,17 +63,22 @@ def advantages(logits: Logits, reward: Tensor) -> list[Tensor]:
     return [v[d + 1].reshape(table.shape) - v[d][:, None] for d, table in enumerate(logits)]
 
 
+def values_along(logits: Logits, reward: Tensor) -> Tensor:
+    """``[V^T, T]`` V of the state before each token of each completion: what a perfect value model would say."""
+    v = values(logits, reward)
+    return along([v[d][:, None].expand(table.shape) for d, table in enumerate(logits)])
+
+
 def weightings(logits: Logits, reward: Tensor, constant: float = 0.0) -> dict[str, Tensor]:
     r"""Five :math:`\Psi_t` that all have the policy gradient as their mean, each ``[V^T, T]``, a factor for every token.
 
     ``r``; ``r - constant``; ``r - V(start)``; ``r - V(s_t)``; ``Q - V``. They differ in noise only.
     """
-    v, whole = values(logits, reward), reward[:, None].expand(-1, len(logits))
-    state = along([v[d][:, None].expand(table.shape) for d, table in enumerate(logits)])
+    whole, state = reward[:, None].expand(-1, len(logits)), values_along(logits, reward)
     return {
         "r": whole,
         f"r - {constant:g}": whole - constant,
-        "r - V(start)": whole - v[0],
+        "r - V(start)": whole - state[:, :1],
         "r - V(s_t)": whole - state,
         "Q - V": along(advantages(logits, reward)),
     }
