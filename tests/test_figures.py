@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from grpo_edu.figures import FIGURES
-from grpo_edu.figures.registry import named, register
+from grpo_edu.figures.registry import named, recorded_table, register
 from grpo_edu.plots.style import styled
+from grpo_edu.toys.compare import intervals
+from grpo_edu.toys.difficulty import first_reaching
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -24,6 +26,10 @@ def test_every_figure_draws_with_title_alt_text_level_and_labelled_axes(name):
         drawn = figured.draw(pd.read_csv(recorded))
     assert drawn.get_suptitle() == figured.title
     assert figured.level.split(",")[0] in drawn.get_supxlabel()
+    drawn.canvas.draw()
+    assert drawn._suptitle.get_window_extent().x1 <= drawn.bbox.x1, "the title runs out of the picture"
+    if name == "ppo_and_grpo":  # boxes and arrows, no axes
+        return
     panels = [axis for axis in drawn.axes if axis.get_label() != "<colorbar>"]
     assert any(axis.get_xlabel() for axis in panels)
     assert any(axis.get_ylabel() or axis.get_yticklabels() for axis in panels)
@@ -138,6 +144,87 @@ def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eig
     assert (gap["grpo"] > 40).all()
     assert (gap["grpo"] > gap["dapo"]).all()
     assert gap["dr_grpo"].abs().mean() < 0.1 * gap["grpo"].mean()
+
+
+def test_at_the_first_update_of_each_rollout_every_ratio_is_one_and_nothing_is_clipped():
+    table = FIGURES["three_policies"].data()
+    first = table[table["first"]]
+    assert len(first) == 3
+    assert np.allclose(first[["ratio, right", "ratio, wrong"]], 1)
+    assert (first["clip fraction"] == 0).all()
+    assert table["clip fraction"].max() > 0
+    assert table["reference"].nunique() == 1
+    assert table["sampler"].nunique() == 3
+    assert np.allclose(first["sampler"], first["policy"])
+
+
+def test_only_ppo_has_a_value_model_in_the_drawing_and_both_have_a_reference():
+    table = FIGURES["ppo_and_grpo"].data()
+    words = {method: set(part.words) for method, part in table.groupby("method")}
+    assert {"value model", "GAE"} <= words["PPO"]
+    assert not {"value model", "GAE"} & words["GRPO"]
+    assert all("reference" in w for w in words.values())
+
+
+def test_expected_flow_of_a_constant_leaves_lengths_alone_and_the_token_mean_lies_between():
+    table = FIGURES["length_flow"].data()
+    runs = {name: part.set_index("step") for name, part in table.groupby("recipe")}
+    assert np.allclose(runs["dr_grpo"].stop_gap, 0, atol=1e-12)
+    later = runs["grpo"].index > 0
+    assert (runs["grpo"].stop_gap > runs["dapo"].stop_gap)[later].all()
+    assert (runs["dapo"].stop_gap > 0)[later].all()
+    assert runs["grpo"].length_right.is_monotonic_decreasing
+    assert runs["grpo"].length_wrong.is_monotonic_increasing
+
+
+def rows_of(name, value, by):
+    """Mean and 95 % interval of a recorded table."""
+    return intervals(recorded_table(name), value, by=by).set_index(by)
+
+
+def test_recorded_gap_excludes_zero_under_the_sequence_mean_in_every_mode_and_under_no_recipe_with_permuted_rewards():
+    rows = rows_of("length_modes", "stop_gap", ["setting", "recipe"])
+    assert (rows.seeds == 16).all()
+    for setting, part in rows.groupby(level="setting"):
+        means = part.droplevel("setting")["mean"]
+        if "placebo" in setting:
+            assert ((part.low < 0) & (part.high > 0)).all()
+        else:
+            assert part.low[setting, "grpo"] > 0
+            assert part.low[setting, "dr_grpo"] < 0 < part.high[setting, "dr_grpo"]
+            assert means["grpo"] > means["dapo"] > means["dapo(step)"] > means["dr_grpo"]
+
+
+def test_recorded_ablation_separates_the_two_biases_early():
+    rows = recorded_table("two_by_two").set_index(["stage", "aggregation", "scale", "outcome"])
+    by_aggregation, by_scale = ("early", "sequence_mean - constant", "both"), ("early", "both", "group_std - unscaled")
+    assert rows.low[(*by_aggregation, "length_gap")] > 5
+    assert rows.low[(*by_scale, "hard_over_medium")] > 0.1
+    for nothing in ((*by_aggregation, "hard_over_medium"), (*by_scale, "length_gap")):
+        assert rows.low[nothing] < 0 < rows.high[nothing]
+
+
+def test_recorded_runs_say_what_their_titles_say():
+    ends = recorded_table("token_efficiency").query("step == 300").pivot(index="seed", columns="recipe")
+    assert (ends.expected_length.dr_grpo < ends.expected_length.grpo).all()
+    assert (ends.pass_rate.grpo - ends.pass_rate.dr_grpo).abs().max() < 0.03
+    hard = rows_of("difficulty_training", "bucket_0", ["run", "recipe", "step"])["mean"].xs(300, level="step")
+    assert hard["G = 64, SGD", "maxrl"] > hard["G = 64, SGD", "grpo"] > hard["G = 64, SGD", "rloo"]
+    assert np.allclose(hard["G = 2, SGD"], hard["G = 2, SGD", "rloo"], rtol=1e-6)
+    assert hard["G = 64, AdamW"].min() > 0.95
+    first = first_reaching(recorded_table("dynamic_sampling"), "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
+    assert first.step.refill <= first.step.plain / 3
+    assert first.rollouts.refill > first.rollouts.plain
+    length = recorded_table("truncation_treatments").query("step == 200").groupby("recipe").length_right
+    assert length.max()[["failure", "mask", "soft"]].max() < length.min().ignored
+    wrong = recorded_table("dapo_ladder").groupby("recipe").length_wrong.mean()
+    assert wrong["+ token-level loss"] < wrong["+ soft overlong penalty"] / 2
+    rows = rows_of("optimiser_drift", "moved", ["optimiser", "logit"])
+    assert rows.low["SGD, norm clipped", "stop_right"] > 0
+    assert ((rows.low < 0) & (rows.high > 0)).drop(("SGD, norm clipped", "stop_right")).all()
+    entropy = recorded_table("clip_higher").pivot(index="seed", columns=["step", "recipe"], values="entropy")
+    assert (entropy[10, "eps_high=0.4"] < entropy[10, "eps_high=0.2"]).mean() > 0.9
+    assert abs(entropy[60].mean()["eps_high=0.4"] - entropy[60].mean()["eps_high=0.2"]) < 0.02
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():

@@ -184,11 +184,13 @@ def test_gradient_clipping_makes_even_a_constant_lengthen_wrong_completions():
 
 
 def test_ablation_length_comes_from_the_aggregation_and_difficulty_from_the_scale():
-    table = ablate(training=Training(steps=30, prompts=8, samples=16, learning_rate=4.0, every=30), seeds=5)
+    table = ablate(seeds=8)
     assert len(table) == (4 + 2) * 5
     rows = table.set_index(["aggregation", "scale", "outcome"])
     assert rows.loc[("sequence_mean - constant", "both", "length_gap"), "low"] > 0
-    assert rows.loc[("both", "group_std - unscaled", "difficulty_gain"), "low"] > 0
+    assert rows.loc[("both", "group_std - unscaled", "hard_over_medium"), "low"] > 0
+    low, high = rows.loc[("sequence_mean - constant", "both", "hard_over_medium"), ["low", "high"]]
+    assert low < 0 < high
     for scale in ("group_std", "unscaled"):
         assert rows.loc[("sequence_mean", scale, "length_gap"), "low"] > 0
         low, high = rows.loc[("constant", scale, "length_gap"), ["low", "high"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,12 +50,25 @@ class Figured:
     recorded: bool = False
 
     def show(self) -> Figure:
-        """Data and picture made now, for a notebook."""
+        """The picture, for a notebook: from data made now, or, where that takes sampled runs, from the recorded table."""
         with styled():
-            return self.draw(self.data())
+            return self.draw(recorded_table(self.name) if self.recorded else self.data())
 
 
 FIGURES: dict[str, Figured] = {}
+COMMITTED = Path(__file__).resolve().parents[2] / "figures"
+
+
+def recorded_table(name: str) -> pd.DataFrame:
+    """The committed table of a figure, from the repository's ``figures/data``.
+
+    Raises:
+        FileNotFoundError: the package was installed without the repository.
+    """
+    path = COMMITTED / "data" / f"{name}.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: work in a clone of the repository, or run `grpo-edu figures {name}`.")
+    return pd.read_csv(path)
 
 
 def register(figured: Figured) -> None:
@@ -78,17 +92,22 @@ def named(names: Sequence[str]) -> list[Figured]:
 
 def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``. Returns the files."""
-    table = figured.data()
-    written = [out / "data" / f"{figured.name}.csv"]
-    with replacing(written[0]) as target:
-        table.to_csv(target, index=False, lineterminator="\n")
+    path = out / "data" / f"{figured.name}.csv"
+    with replacing(path) as target:
+        figured.data().to_csv(target, index=False, lineterminator="\n", float_format="%.9g" if figured.recorded else None)
+    return [path, *redraw(figured, out, formats)]
+
+
+def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
+    """Draw a figure from the data that is in ``out`` already. Returns the files."""
+    table, written = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip"), []
     with styled():
         picture = figured.draw(table)
         for ending in formats:
             written.append(out / f"{figured.name}.{ending}")
             with replacing(written[-1]) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
-    _note(out, figured, written[1:])
+    _note(out, figured, written)
     return written
 
 
@@ -124,9 +143,11 @@ def check(figured: Figured, out: Path) -> list[str]:
             problems.append(f"{out / file} is missing.")
         elif _digest(out / file) != digest:
             problems.append(f"{out / file} was changed after it was drawn.")
-    if entry.get("matplotlib") == matplotlib.__version__ and not problems and not figured.recorded:
+    if entry.get("matplotlib") == matplotlib.__version__ and not problems:
         with tempfile.TemporaryDirectory() as fresh:
-            write(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
+            (Path(fresh) / "data").mkdir()
+            shutil.copy(path, Path(fresh) / "data")
+            redraw(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
             changed = [f for f, d in entry["files"].items() if f.endswith(".svg") and _digest(Path(fresh) / f) != d]
         problems += [f"{out / file} is drawn differently now: run `grpo-edu figures {figured.name}`." for file in changed]
     return problems

@@ -171,8 +171,8 @@ def train(
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact, of the policy), ``bucket_0`` … that of
-        each bucket, hardest first; ``rollouts`` completions drawn before this step; of the batch: ``reward``, ``silent`` (share of groups
+        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact, of the policy), ``pass_at_8`` the
+        mean of 1 - (1 - p)^8, ``bucket_0`` … the mean pass rate of each bucket, hardest first; ``rollouts`` completions drawn before this step; of the batch: ``reward``, ``silent`` (share of groups
         without a signal), ``all_right``, ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``, ``norm_clipped``.
 
     Raises:
@@ -204,7 +204,7 @@ def _columns(
 ) -> dict[str, Tensor]:
     rates = torch.sigmoid(setting.logits(theta))
     nothing = torch.full_like(rates[:, 0], torch.nan)
-    columns = {"pass_rate": rates.mean(1)}
+    columns = {"pass_rate": rates.mean(1), "pass_at_8": (1 - (1 - rates) ** 8).mean(1)}
     columns |= {f"bucket_{b}": rates[:, setting.bucket == b].mean(1) for b in range(setting.buckets)}
     columns |= {"rollouts": spent.sum(0) if batch is None else spent[0].clone()}
     columns |= dict.fromkeys(("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing)

@@ -13,12 +13,12 @@
 # %% [markdown]
 # # 04 · Difficulty bias
 #
-# **25 minutes. Before it: notebook 00.**
+# **30 minutes. Before it: notebook 00.**
 #
 # *Question: dividing by the std of a prompt's rewards: which prompts does it favour, and by how much at the group size you really use?*
 #
 # After this notebook you can say why "std over-weights the extremes" and "std over-weights the middle" are both true, and why neither
-# happens at G = 2 or 3. Everything here is **exact**.
+# happens at G = 2 or 3. Everything here is **exact**, but for section 8.
 
 # %% [markdown]
 # ## 1. By hand: one success in four, two in four
@@ -121,7 +121,39 @@ population = recipe("grpo").but(scale=partial(group_std, ddof=0, eps=0.0))
 FIGURES["advantage_by_correct_count"].show()
 
 # %% [markdown]
-# ## 8. Turn it yourself
+# ## 8. Over training
+#
+# Fifty prompts, pass rates from 0.001 to 0.999, each with a logit of its own (**simulated**). **Predict:** who learns the hardest fifth first in
+# groups of 64: GRPO, RLOO or MaxRL? And in groups of 2?
+
+# %%
+FIGURES["difficulty_training"].show()
+
+# %% [markdown]
+# The order of the weights, as long as the optimiser keeps it. AdamW rescales every parameter's own gradient; where each prompt has its own
+# parameter, as here, little of the order is left. In a language model prompts share parameters; nobody may read this picture as a forecast.
+#
+# A smaller run of your own (`grpo-edu toy difficulty --help`):
+
+# %%
+from grpo_edu.toys import difficulty as toy
+from grpo_edu.toys.compare import last_step
+from grpo_edu.toys.training import Training
+
+arms = [recipe("grpo").but("grpo", kl=None), recipe("rloo"), recipe("maxrl")]
+runs = toy.train(arms, training=Training(steps=40, prompts=50, samples=64, learning_rate=10.0, every=40), seeds=5)
+last_step(runs, ["pass_rate", "pass_at_8", "bucket_1"])
+
+# %% [markdown]
+# (Same learning rate for all three here: MaxRL's advantages are larger, so part of its lead is step size. The figure matches the first steps.)
+#
+# Dynamic sampling over training: what an update gains, and what it costs.
+
+# %%
+FIGURES["dynamic_sampling"].show()
+
+# %% [markdown]
+# ## 9. Turn it yourself
 #
 # Flip rewards and watch the push of the lone success under GRPO, Dr. GRPO and RLOO. (Static twin: the figure above.)
 
@@ -131,7 +163,7 @@ from grpo_edu.widgets.explorer import WeightExplorer
 WeightExplorer(recipes=["grpo", "dr_grpo", "rloo"], lengths=[8] * 6, rewards=[1, 0, 0, 0, 0, 0])
 
 # %% [markdown]
-# ## 9. In the frameworks
+# ## 10. In the frameworks
 #
 # | what | TRL 1.16 | verl 0.9.1 | OpenRLHF 0.11 |
 # |---|---|---|---|

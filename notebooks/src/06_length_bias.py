@@ -13,11 +13,12 @@
 # %% [markdown]
 # # 06 · Length bias
 #
-# **25 minutes. Before it: notebooks 00 and 05.**
+# **30 minutes. Before it: notebooks 00 and 05.**
 #
 # *Question: why does 1/|o| make wrong answers longer and right ones shorter, although no reward speaks of length?*
 #
-# The drift of the gradient below is **exact**. How far a language model follows it is another question, and can be nothing.
+# Sections 1 to 7 are **exact**, 8 to 10 follow a toy policy (**simulated**). How far a language model follows it is another question, and can be
+# nothing.
 #
 # ## 1. By hand: two wrong answers
 #
@@ -120,9 +121,69 @@ FIGURES["impossibility_frontier"].show()
 FIGURES["bias_illustration"].show()
 
 # %% [markdown]
-# ## 8. Turn it yourself
+# ## 8. A policy that follows it
 #
-# Make one wrong answer four times longer and read push and share in each panel. (Static twin: the picture above.)
+# A policy with three numbers: how likely a right answer is, and when to stop, given right and given wrong. First its *expected* update,
+# enumerated (**exact**). **Predict:** which of the two lengths moves under Dr. GRPO?
+
+# %%
+FIGURES["length_flow"].show()
+
+# %% [markdown]
+# Neither. Now sampled, token by token, with slips: sometimes a right attempt turns out wrong, so that wrong answers never die out
+# (**simulated**). The reward settles at the same level in all three arms.
+
+# %%
+FIGURES["length_dynamics"].show()
+
+# %% [markdown]
+# Run it yourself, smaller (a few seconds; `grpo-edu toy length --help` has every knob a class would turn):
+
+# %%
+from grpo_edu.toys import stopping
+from grpo_edu.toys.compare import last_step
+from grpo_edu.toys.training import Training
+
+arms = [recipe("grpo").but("grpo", kl=None), recipe("dr_grpo").but("dr_grpo")]
+short = Training(steps=60, learning_rate=2.0, every=60)
+last_step(stopping.train(arms, stopping.Stopping(mode="slip"), short, seeds=5), ["pass_rate", "length_right", "length_wrong"])
+
+# %% [markdown]
+# ## 9. Would it appear anyway?
+#
+# A **placebo**: the same rewards, permuted inside each group. Nothing can be learnt from them, so a gap that stays would be ours.
+
+# %%
+FIGURES["length_modes"].show()
+
+# %% [markdown]
+# Gone. And a constant is not magic: its *gradient* has no drift. Clip the gradient's norm and long answers, which make large gradients, are
+# clipped more often; that is a drift of the optimiser. (AdamW's was too small to see here.)
+
+# %%
+FIGURES["optimiser_drift"].show()
+
+# %% [markdown]
+# ## 10. Two switches
+#
+# 1/|o| and 1/std, on and off. **Predict:** which of the two makes the length gap, which the lead of the hard prompts?
+
+# %%
+FIGURES["two_by_two"].show()
+
+# %% [markdown]
+# One each, early on. Later they meet: when right answers have two tokens and wrong ones sixty, 1/|o| also learns faster from right answers,
+# and hard prompts have little else to learn from.
+#
+# What it costs: the same reward with more tokens.
+
+# %%
+FIGURES["token_efficiency"].show()
+
+# %% [markdown]
+# ## 11. Turn it yourself
+#
+# Make one wrong answer four times longer and read push and share in each panel. (Static twin: the picture of section 7.)
 
 # %%
 from grpo_edu.widgets.explorer import WeightExplorer
@@ -130,13 +191,13 @@ from grpo_edu.widgets.explorer import WeightExplorer
 WeightExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
 
 # %% [markdown]
-# ## 9. What breaks
+# ## 12. What breaks
 #
 # If right and wrong answers share one stop logit, the two drifts cancel: a policy that cannot tell that it has failed shows nothing. That is
 # why naive toys, and models that do not know they are wrong, show no length bias. Judge the stop decision, or the gap between wrong and
 # right, never the raw length alone.
 #
-# ## 10. Newer losses
+# ## 13. Newer losses
 #
 # GSPO's ratio has the 1/|o| inside; on policy it is GRPO, bias and all. LUSPO multiplies it back.
 
@@ -144,6 +205,14 @@ WeightExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewa
 FIGURES["sequence_ratio_equivalence"].show()
 
 # %% [markdown]
+# ## 14. In the frameworks
+#
+# | what | TRL 1.16 | verl 0.9.1 | OpenRLHF 0.11 |
+# |---|---|---|---|
+# | 1/\|o\| | `loss_type="grpo"` | `loss_agg_mode=seq-mean-token-mean` | without `token_level_loss` |
+# | token mean of the step | `loss_type="dapo"` (default) | `token-mean` (default) | `token_level_loss` (default) |
+# | constant | `loss_type="dr_grpo"` | `seq-mean-token-sum-norm` | not available |
+#
 # ## Five questions
 #
 # 1. Wrong answers of 10 and 1000 tokens under GRPO: which is pushed down harder, per token and in all?
