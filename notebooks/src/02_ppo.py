@@ -73,6 +73,11 @@ print("coef_1 at logp -0.9, old -1.0:", round(math.exp(-0.9 + 1.0), 4), "its log
 #
 # </details>
 
+# %%
+from grpo_edu.figures import FIGURES
+
+FIGURES["three_policies"].show()
+
 # %% tags=["row-4"]
 rewards, moved = [1, 0, 1, 0], torch.tensor([1.5, 0.6, 1.0, 0.9]).double()
 now = torch.full((4, 1), -1.0).double()
@@ -93,6 +98,9 @@ for name, old in (("π_old (right)", now), ("π_ref (swapped)", reference)):
 # wrong way (A > 0 and ρ = 0.5, A < 0 and ρ = 1.5) the min keeps the gradient, so that it can come back.
 #
 # </details>
+#
+# The last column is a warning: for A < 0 the push has **no upper bound**. A token whose probability rose sixfold although it was bad gets six
+# times the push. A dual clip (verl always, c = 3; TRL `delta`) takes it away above c.
 
 # %% tags=["row-6"]
 import pandas as pd
@@ -103,13 +111,7 @@ from grpo_edu.theory import clip
 places = (0.5, 1.0, 1.5, 6.0)
 pd.DataFrame(clip.cells(CLIP, places).tolist(), ["A = +1", "A = -1"], [f"ratio {x:g}" for x in places])
 
-# %% [markdown]
-# The last column is a warning: for A < 0 the push has **no upper bound**. A token whose probability rose sixfold although it was bad gets six
-# times the push. A dual clip (verl always, c = 3; TRL `delta`) takes it away above c.
-
 # %%
-from grpo_edu.figures import FIGURES
-
 FIGURES["clip_objective"].show()
 
 # %% [markdown]

@@ -77,6 +77,11 @@ estimates["group (GRPO)"] = grpo
 table = {name: [str([round(x, 3) for x in row]) for row in one.plan(batch).advantage.tolist()] for name, one in estimates.items()}
 pd.DataFrame(table, index=["aab (wrong)", "abb (right)", "bba (right)", "bbb (wrong)"]).T
 
+# %%
+from grpo_edu.figures import FIGURES
+
+FIGURES["ppo_and_grpo"].show()
+
 # %% [markdown]
 # What each keeps in memory, by DeepSeekMath's Figure 4:
 #
@@ -127,8 +132,6 @@ zoo
 # | GDPO | group mean and std of each reward function | std of the batch | no reward function drowns another |
 
 # %%
-from grpo_edu.figures import FIGURES
-
 FIGURES["advantage_by_correct_count"].show()
 
 # %% [markdown]
@@ -213,21 +216,18 @@ FIGURES["silent_groups"].show()
 # Weights decide what neither rule can: which of the two you meant.
 #
 # </details>
+#
+# And a reward of `None` means *not scored*, not 0: it is left out of the group. Taken as 0 the unscored answer would be pushed down.
 
 # %%
 parts = torch.tensor([[1, 0], [0, 10], [0, 10], [1, 0]]).double()
 summed = Rollouts.from_lengths([1] * 4, parts.sum(1).tolist(), reward_parts=parts)
 each = grpo.but("each, then added", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0), scale=adv.unscaled)
 heavy = each.but("weights 1, 0.5", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0, weights=(1.0, 0.5)))
+for missing in (None, 0):
+    four = Rollouts.from_lengths([1] * 4, [1, missing, 0, 1])
+    print(f"rewards 1 {missing} 0 1:", per_prompt.plan(four).advantage[:, 0].round(decimals=4).tolist())
 advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round(4)
-
-# %% [markdown]
-# A reward of `None` means *not scored*, not 0: it is left out of the group. Taken as 0 the unscored answer would be pushed down.
-
-# %%
-unscored = Rollouts.from_lengths([1] * 4, [1, None, 0, 1])
-as_zero = Rollouts.from_lengths([1] * 4, [1, 0, 0, 1])
-{name: per_prompt.plan(x).advantage[:, 0].round(decimals=4).tolist() for name, x in (("None", unscored), ("0", as_zero))}
 
 # %% [markdown]
 # ## 9. Outcome against process supervision
