@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from grpo_edu import Recipe, Rollouts
 from grpo_edu.objective import groups
-from grpo_edu.objective.advantages import batch_mean, given, group_mean, group_std, leave_one_out, leave_one_out_std, no_baseline, unscaled
+from grpo_edu.objective.advantages import (
+    batch_mean,
+    given,
+    group_mean,
+    group_std,
+    leave_one_out,
+    leave_one_out_std,
+    no_baseline,
+    unscaled,
+)
 from grpo_edu.objective.filters import drop_dead_groups
 
 REWARDS = [1.0, 0.0, 0.25, -2.0, 3.0, 0.5, 0.5, 7.0, -1.0]

@@ -82,7 +82,9 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
         tail, head = ((x0, y0 - 0.3), (x1, y1 + 0.3)) if straight_down else ((x0 + 0.68, y0), (x1 - 0.68, y1))
         panel.annotate("", head, tail, arrowprops={"arrowstyle": "-|>", "color": "#555555", "linewidth": 0.9})
     for (x, y), words, kind in zip(place.values(), boxes.words, boxes.kind, strict=True):
-        shape = FancyBboxPatch((x - 0.66, y - 0.28), 1.32, 0.56, boxstyle="round,pad=0.02", fc=KINDS[kind], ec="#666666", lw=0.8)
+        shape = FancyBboxPatch(
+            (x - 0.66, y - 0.28), 1.32, 0.56, boxstyle="round,pad=0.02", fc=KINDS[kind], ec="#666666", lw=0.8
+        )
         panel.add_patch(shape)
         panel.text(x, y, words, ha="center", va="center", fontsize=8)
     panel.set(xlim=(-0.8, 10.4), ylim=(-2.4, 0.45), title=method)

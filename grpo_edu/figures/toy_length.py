@@ -113,7 +113,9 @@ def efficiency_draw(table: pd.DataFrame) -> Figure:
         for _, run in runs.groupby("seed"):
             path.plot(run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6)
             path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], color=COLOURS[i], marker=MARKERS[i], markersize=5)
-    over_time.set(xlabel="training step", ylabel="expected tokens of a completion", title="length goes on after the reward stops")
+    over_time.set(
+        xlabel="training step", ylabel="expected tokens of a completion", title="length goes on after the reward stops"
+    )
     over_time.legend()
     path.set(xlabel="expected tokens of a completion", ylabel="pass rate", title="one line per seed, marker at the end")
     path.set_ylim(0, 0.7)
@@ -378,7 +380,10 @@ def truncation_draw(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
     figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
-    for panel, column, words in ((left, "length_right", "expected tokens, right answers"), (right, "truncated", "share truncated")):
+    for panel, column, words in (
+        (left, "length_right", "expected tokens, right answers"),
+        (right, "truncated", "share truncated"),
+    ):
         draw_lines(panel, table, column, list(TREATMENTS))
         panel.set(xlabel="training step", ylabel=words)
     figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
