@@ -15,32 +15,32 @@
 #
 # **25 minutes. Before it: notebook 00, and what a derivative is.**
 #
-# *Question: a reward comes once, at the end of an answer. What does it say about each token, and why may we subtract a baseline from it?*
+# *Question: a reward comes once, at the end of an answer. What does it say about each token, and why may we subtract a baseline
+# from it?*
 #
-# After this notebook you can say why a baseline changes the noise and not the direction, what an advantage is relative to, and which of the
-# two divisions of GRPO (by the std, by the length) follow from the derivation. Neither does.
+# After this notebook you can say why a baseline changes the noise and not the direction, what an advantage is relative to, and
+# which of the two divisions of GRPO (by the std, by the length) follow from the derivation. Neither does.
 #
 # Everything here is **exact**: every possible answer is written out with its probability.
-
-# %% [markdown]
+#
 # ## 1. The smallest example, by hand
 #
-# One prompt, one token, two possible answers. The right one has probability p = ¼ and reward 1, the wrong one reward 0. We want the expected
-# reward J = p to rise, so we want its derivative by the logit z of the right answer: with p = σ(z) that is p(1 − p) = **3/16**.
+# One prompt, one token, two possible answers. The right one has probability p = ¼ and reward 1, the wrong one reward 0. We want
+# the expected reward J = p to rise, so we want its derivative by the logit z of the right answer: with p = σ(z) that is p(1 −
+# p) = **3/16**.
 #
-# But we cannot differentiate a coin toss; we can only draw answers. The *score* ∇log π helps: it is 1 − p = ¾ when the right answer was
-# drawn and −p = −¼ when the wrong one was. The policy gradient is the mean of reward × score:
+# But we cannot differentiate a coin toss; we can only draw answers. The *score* ∇log π helps: it is 1 − p = ¾ when the right
+# answer was drawn and −p = −¼ when the wrong one was. The policy gradient is the mean of reward × score:
 #
 # ¼ · (1 · ¾) + ¾ · (0 · −¼) = **3/16**. The same number, from draws alone.
 #
-# Now subtract a baseline b from the reward: ¼ · (1 − b) · ¾ + ¾ · (0 − b) · (−¼) = 3/16 − b · 3/16 + b · 3/16 = **3/16**, whatever b is.
-# The score has mean zero, so a constant times it has mean zero.
-
-# %% [markdown]
+# Now subtract a baseline b from the reward: ¼ · (1 − b) · ¾ + ¾ · (0 − b) · (−¼) = 3/16 − b · 3/16 + b · 3/16 = **3/16**,
+# whatever b is. The score has mean zero, so a constant times it has mean zero.
+#
 # ## 2. The same in code
 #
-# `theory.mdp` writes such a policy out: `error` is how far the mean of an estimate is from the exact derivative (found without any
-# log-probability), `variance` how noisy one draw is (over both logits). Does the baseline leave the mean alone?
+# `theory.mdp` writes such a policy out: `error` is how far the mean of an estimate is from the exact derivative (found without
+# any log-probability), `variance` how noisy one draw is (over both logits). Does the baseline leave the mean alone?
 
 # %%
 import math
@@ -54,15 +54,15 @@ print(mdp.exact_gradient(bandit, prize).tolist())
 mdp.comparison(bandit, mdp.weightings(bandit, prize, 0.75), prize).round(6)
 
 # %% [markdown]
-# It does. The noise is another matter: 0.211 without, 0.094 with the mean reward V = ¼ as the baseline, and exactly **0** with ¾. So the mean
-# reward is a good baseline, not the best one. (The best is E[r·score²] / E[score²]; with two answers that is 1 − p.)
-
-# %% [markdown]
+# It does. The noise is another matter: 0.211 without, 0.094 with the mean reward V = ¼ as the baseline, and exactly **0** with
+# ¾. So the mean reward is a good baseline, not the best one. (The best is E[r·score²] / E[score²]; with two answers that is 1 −
+# p.)
+#
 # ## 3. Three tokens
 #
-# Now an answer has three tokens, each an *a* or a *b*, and it is right when it has exactly two *b*'s. Every prefix is a state. The chance of
-# an answer is the **product** of its token probabilities; the **log**-probabilities add. (Heard in a talk: "sum the probabilities of all
-# tokens". Three tokens of probability ½ would have "probability" 1.5.)
+# Now an answer has three tokens, each an *a* or a *b*, and it is right when it has exactly two *b*'s. Every prefix is a state.
+# The chance of an answer is the **product** of its token probabilities; the **log**-probabilities add. (Heard in a talk: "sum
+# the probabilities of all tokens". Three tokens of probability ½ would have "probability" 1.5.)
 
 # %% tags=["row-13", "row-14"]
 policy = mdp.uniform(2, 3)
@@ -85,16 +85,16 @@ print(len(one), "tokens, log π(o|q) =", round(one.sum().item(), 4), "so π(o|q)
 # %% [markdown]
 # ## 4. V, Q, A
 #
-# **V(s)** is the mean reward that this policy gets from prefix s on. **Q(s, a)** is the same after one more token; in a language model the
-# next state is certain, so Q(s, a) = V(sa). The **advantage** A = Q − V says how much better the token is than *the policy's own average in
-# that state*. It is not relative to "the environment" and not relative to other prompts.
+# **V(s)** is the mean reward that this policy gets from prefix s on. **Q(s, a)** is the same after one more token; in a
+# language model the next state is certain, so Q(s, a) = V(sa). The **advantage** A = Q − V says how much better the token is
+# than *the policy's own average in that state*. It is not relative to "the environment" and not relative to other prompts.
 #
 # **Predict:** the even policy. After *b*, how much better is *b* than *a*? After *aa*, how much worse is *a*?
 #
 # <details><summary>Answer</summary>
 #
-# Both 0. After *b* half of the continuations are right either way. After *aa* nothing can be right any more: V = 0, and no token there
-# deserves blame or praise. The mistake was made before.
+# Both 0. After *b* half of the continuations are right either way. After *aa* nothing can be right any more: V = 0, and no
+# token there deserves blame or praise. The mistake was made before.
 #
 # </details>
 
@@ -109,13 +109,13 @@ token_tree(policy, right, "ab", title="Only tokens that decide something have an
 # %% [markdown]
 # ## 5. Five estimates of one gradient
 #
-# In place of the reward, which factor Ψ may stand before ∇log π of a token? All five below have the same mean. **Predict:** order them by
-# noise, and where does r − 5 land?
+# In place of the reward, which factor Ψ may stand before ∇log π of a token? All five below have the same mean. **Predict:**
+# order them by noise, and where does r − 5 land?
 #
 # <details><summary>Answer</summary>
 #
-# Q − V is quietest (0.08), then r − V(s_t), r − V(start), r alone (0.52). r − 5 has sixty times the noise of r: a bad baseline is *worse* than
-# none, and still unbiased.
+# Q − V is quietest (0.08), then r − V(s_t), r − V(start), r alone (0.52). r − 5 has sixty times the noise of r: a bad baseline
+# is *worse* than none, and still unbiased.
 #
 # </details>
 
@@ -123,20 +123,22 @@ token_tree(policy, right, "ab", title="Only tokens that decide something have an
 mdp.comparison(policy, mdp.weightings(policy, right, 5.0), right).round(6)
 
 # %% [markdown]
-# That is the whole case for advantages: not another direction, less noise. PPO learns V with a second network to get near the last row. GRPO
-# has no such network and stands at the third: one number per answer, V(start) estimated by the mean of the group.
-
-# %% [markdown]
+# That is the whole case for advantages: not another direction, less noise. PPO learns V with a second network to get near the
+# last row. GRPO has no such network and stands at the third: one number per answer, V(start) estimated by the mean of the
+# group.
+#
 # ## 6. The group as a baseline
 #
-# With G answers to one prompt the others can estimate V(start). Leave-one-out (RLOO) uses the others only, Dr. GRPO the mean of all, its own
-# reward included. Every group of 3, through each recipe's own loss: what part of the exact gradient is the expected update?
+# With G answers to one prompt the others can estimate V(start). Leave-one-out (RLOO) uses the others only, Dr. GRPO the mean of
+# all, its own reward included. Every group of 3, through each recipe's own loss: what part of the exact gradient is the
+# expected update?
 #
 # **Predict** the factor of Dr. GRPO, which divides by the constant C = 3 tokens.
 #
 # <details><summary>Answer</summary>
 #
-# (G − 1)/G · 1/C = ⅔ · ⅓ = 0.2222: its own reward stands in its own baseline, and the constant scales. The *direction* is exact.
+# (G − 1)/G · 1/C = ⅔ · ⅓ = 0.2222: its own reward stands in its own baseline, and the constant scales. The *direction* is
+# exact.
 #
 # </details>
 
@@ -148,10 +150,11 @@ mdp.group_comparison([recipe("reinforce"), recipe("rloo"), recipe("dr_grpo")], p
 # %% [markdown]
 # ## 7. What the derivation does not contain
 #
-# Nothing above divided by a std or by a length. Appendix A of Dr. GRPO follows the same steps and finds neither 1/std nor 1/|o|. (The talk has
-# it the wrong way round: "they assert that the dividing term shows up intrinsically".)
+# Nothing above divided by a std or by a length. Appendix A of Dr. GRPO follows the same steps and finds neither 1/std nor
+# 1/|o|. (The talk has it the wrong way round: "they assert that the dividing term shows up intrinsically".)
 #
-# Does it matter? For right/wrong rewards and one prompt the std only scales. With several reward levels, say 0, 1, 2 and 3, it bends:
+# Does it matter? For right/wrong rewards and one prompt the std only scales. With several reward levels, say 0, 1, 2 and 3, it
+# bends:
 
 # %%
 levels = torch.tensor([0, 0, 0, 1, 0, 1, 3, 2]).double()
@@ -159,14 +162,13 @@ recipes = [recipe("rloo"), recipe("dr_grpo"), recipe("grpo").but("grpo", kl=None
 mdp.group_comparison(recipes, policy, levels, 3).round(4)
 
 # %% [markdown]
-# All answers here have three tokens, so 1/|o| is a constant too. What it does when lengths differ is notebook 06; what the std does between
-# prompts is notebook 04.
-
-# %% [markdown]
+# All answers here have three tokens, so 1/|o| is a constant too. What it does when lengths differ is notebook 06; what the std
+# does between prompts is notebook 04.
+#
 # ## 8. The picture
 #
-# Four answers of three tokens, one right. REINFORCE pushes the right one only; with a baseline the wrong ones go down as well, and the
-# expected update is the same.
+# Four answers of three tokens, one right. REINFORCE pushes the right one only; with a baseline the wrong ones go down as well,
+# and the expected update is the same.
 
 # %%
 from grpo_edu import Rollouts
@@ -189,16 +191,17 @@ WeightExplorer(recipes=["reinforce", "rloo", "dr_grpo"], lengths=[3] * 4, reward
 # %% [markdown]
 # ## 10. What breaks
 #
-# **A baseline that looks at the token.** It may depend on the state, not on the action. Subtract Q instead of V and nothing is left of the
-# gradient:
+# **A baseline that looks at the token.** It may depend on the state, not on the action. Subtract Q instead of V and nothing is
+# left of the gradient:
 
 # %%
 psi = mdp.weightings(policy, right)
 mdp.comparison(policy, {"r - Q (wrong)": psi["r - V(s_t)"] - psi["Q - V"]}, right).round(6)
 
 # %% [markdown]
-# **One number for all tokens.** The answer *aab* is wrong because of its first two tokens. GRPO's advantage pushes down the innocent *b* at
-# the end just as hard; Q − V leaves it alone. On average over many answers it comes out right, at the price of the noise of section 5.
+# **One number for all tokens.** The answer *aab* is wrong because of its first two tokens. GRPO's advantage pushes down the
+# innocent *b* at the end just as hard; Q − V leaves it alone. On average over many answers it comes out right, at the price of
+# the noise of section 5.
 
 # %%
 row = mdp.words("ab", 3).index("aab")
@@ -216,8 +219,7 @@ row = mdp.words("ab", 3).index("aab")
 # | no baseline at all | not available | not available | not available (`reinforce` whitens over the batch) |
 #
 # These keys choose the advantage only. The aggregation is another key (notebook 05), and "grpo" here does not switch it.
-
-# %% [markdown]
+#
 # ## Five questions
 #
 # **1.** Adding 100 to every reward changes neither RLOO nor Dr. GRPO. And REINFORCE?
@@ -256,6 +258,7 @@ row = mdp.words("ab", 3).index("aab")
 #
 # <details><summary>Answer</summary>
 #
-# Nowhere. Each may still be useful (smaller noise, a step size per prompt), but as a choice with a bias of its own: notebooks 04 and 06.
+# Nowhere. Each may still be useful (smaller noise, a step size per prompt), but as a choice with a bias of its own: notebooks
+# 04 and 06.
 #
 # </details>

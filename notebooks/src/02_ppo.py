@@ -15,16 +15,15 @@
 #
 # **25 minutes. Before it: notebooks 00 and 01.**
 #
-# *Question: sampling is expensive, so one wants to use a batch more than once. What do the ratio and the clip do then, and what do they do
-# when it is used only once?*
+# *Question: sampling is expensive, so one wants to use a batch more than once. What do the ratio and the clip do then, and what
+# do they do when it is used only once?*
 #
 # GRPO is PPO with another advantage, so all of this is GRPO too. Everything here is **exact**.
-
-# %% [markdown]
+#
 # ## 1. By hand: one token
 #
-# The policy that sampled gave a token the probability 0.50. Its advantage is +1. PPO's objective for it is min(ρA, clip(ρ, 0.8, 1.2)·A),
-# with the **ratio** ρ = π_θ / π_old.
+# The policy that sampled gave a token the probability 0.50. Its advantage is +1. PPO's objective for it is min(ρA, clip(ρ, 0.8,
+# 1.2)·A), with the **ratio** ρ = π_θ / π_old.
 #
 # | π_θ now | ρ | objective | push on the token: its derivative by log π_θ |
 # |---|---|---|---|
@@ -42,9 +41,9 @@ three_times.assign(push=3 * three_times["weight"]).round(4)  # the mean over thr
 # %% [markdown]
 # ## 2. The ratio, not its logarithm
 #
-# The code that one reads in trainers is `coef_1 = exp(logp - old_logp)`. That is the *ratio*; without the exp it is the log-ratio. The ratio
-# is near 1, the log-ratio near **0**. A band of 0.8 to 1.2 is −0.223 to +0.182 in logarithms, not symmetric; GMPO clips the logarithm itself at
-# ±0.4, which is 0.67 to 1.49.
+# The code that one reads in trainers is `coef_1 = exp(logp - old_logp)`. That is the *ratio*; without the exp it is the
+# log-ratio. The ratio is near 1, the log-ratio near **0**. A band of 0.8 to 1.2 is −0.223 to +0.182 in logarithms, not
+# symmetric; GMPO clips the logarithm itself at ±0.4, which is 0.67 to 1.49.
 
 # %% tags=["row-12", "row-16"]
 import math
@@ -59,17 +58,17 @@ print("coef_1 at logp -0.9, old -1.0:", round(math.exp(-0.9 + 1.0), 4), "its log
 # %% [markdown]
 # ## 3. Three policies
 #
-# The most confused point of all. **π_θ** is being trained. **π_old** sampled *this batch*; the ratio and the clip look at it, and it is
-# replaced with every new batch. **π_ref** is frozen, often the model one started from; only a KL term looks at it. "Old" has nothing to do
-# with the KL.
+# The most confused point of all. **π_θ** is being trained. **π_old** sampled *this batch*; the ratio and the clip look at it,
+# and it is replaced with every new batch. **π_ref** is frozen, often the model one started from; only a KL term looks at it.
+# "Old" has nothing to do with the KL.
 #
-# **Predict:** training has moved π_θ away from π_ref by ratios 1.5, 0.6, 1 and 0.9 on four tokens. A new batch was just sampled. Which tokens
-# does the clip silence? And if someone passes π_ref where π_old belongs?
+# **Predict:** training has moved π_θ away from π_ref by ratios 1.5, 0.6, 1 and 0.9 on four tokens. A new batch was just
+# sampled. Which tokens does the clip silence? And if someone passes π_ref where π_old belongs?
 #
 # <details><summary>Answer</summary>
 #
-# None: the batch is fresh, π_θ = π_old, every ratio is 1. With π_ref in its place the first (A > 0, 1.5) and the second (A < 0, 0.6) lose their
-# gradient before the first update: training is tied to the start, and no error is raised.
+# None: the batch is fresh, π_θ = π_old, every ratio is 1. With π_ref in its place the first (A > 0, 1.5) and the second (A < 0,
+# 0.6) lose their gradient before the first update: training is tied to the start, and no error is raised.
 #
 # </details>
 
@@ -94,13 +93,13 @@ for name, old in (("π_old (right)", now), ("π_ref (swapped)", reference)):
 #
 # <details><summary>Answer</summary>
 #
-# In two: (A > 0, ρ too high) and (A < 0, ρ too low). There it has already moved further than allowed in the *good* direction. Where it moved the
-# wrong way (A > 0 and ρ = 0.5, A < 0 and ρ = 1.5) the min keeps the gradient, so that it can come back.
+# In two: (A > 0, ρ too high) and (A < 0, ρ too low). There it has already moved further than allowed in the *good* direction.
+# Where it moved the wrong way (A > 0 and ρ = 0.5, A < 0 and ρ = 1.5) the min keeps the gradient, so that it can come back.
 #
 # </details>
 #
-# The last column is a warning: for A < 0 the push has **no upper bound**. A token whose probability rose sixfold although it was bad gets six
-# times the push. A dual clip (verl always, c = 3; TRL `delta`) takes it away above c.
+# The last column is a warning: for A < 0 the push has **no upper bound**. A token whose probability rose sixfold although it
+# was bad gets six times the push. A dual clip (verl always, c = 3; TRL `delta`) takes it away above c.
 
 # %% tags=["row-6"]
 import pandas as pd
@@ -117,13 +116,14 @@ FIGURES["clip_objective"].show()
 # %% [markdown]
 # ## 5. Several updates on one rollout
 #
-# Four possible answers, each sampled once, the first right. The same rollout is used for 24 updates. **Predict:** the clip is 0.2. Where does
-# the ratio of the right answer end: at 1.2, below, or above?
+# Four possible answers, each sampled once, the first right. The same rollout is used for 24 updates. **Predict:** the clip is
+# 0.2. Where does the ratio of the right answer end: at 1.2, below, or above?
 #
 # <details><summary>Answer</summary>
 #
-# Above: at 1.62. Its own gradient is gone from 1.2 on, but the wrong answers are still being pushed down, and what they lose the right one gets.
-# Only when all are clipped does the step stop. The clip does not bound the step; it removes the *incentive* to go further.
+# Above: at 1.62. Its own gradient is gone from 1.2 on, but the wrong answers are still being pushed down, and what they lose
+# the right one gets. Only when all are clipped does the step stop. The clip does not bound the step; it removes the *incentive*
+# to go further.
 #
 # </details>
 
@@ -140,9 +140,10 @@ from grpo_edu.plots.updates import ratios_by_update
 ratios_by_update(table, ["right", "wrong", "wrong", "wrong"], title="A clip of 0.2, and the ratio ends at 1.62")
 
 # %% [markdown]
-# The first line of the table is the whole truth for many runs: with **one** update per rollout the ratio is 1, the clip fraction 0, and the clip
-# does nothing. "Both take several gradient steps per batch by default" is not true of GRPO itself: DeepSeekMath made one update per
-# exploration, and TRL's default is one. DAPO makes 16. With momentum (Adam has it) even a gradient of exactly zero does not stop the ratio:
+# The first line of the table is the whole truth for many runs: with **one** update per rollout the ratio is 1, the clip
+# fraction 0, and the clip does nothing. "Both take several gradient steps per batch by default" is not true of GRPO itself:
+# DeepSeekMath made one update per exploration, and TRL's default is one. DAPO makes 16. With momentum (Adam has it) even a
+# gradient of exactly zero does not stop the ratio:
 
 # %%
 heavy = reuse(grpo, even, [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24, momentum=0.9)
@@ -173,8 +174,9 @@ both
 #
 # ## 7. The loss is 0, and it learns
 #
-# At ratio 1 the *value* of the loss is −ΣW·A, and under GRPO's own aggregation the advantages of a group cancel: **0**. The gradient is
-# ΣW·A·∇log π, and does not. Under a token mean the value is whatever lengths make of it; negative is not better. Which number is which?
+# At ratio 1 the *value* of the loss is −ΣW·A, and under GRPO's own aggregation the advantages of a group cancel: **0**. The
+# gradient is ΣW·A·∇log π, and does not. Under a token mean the value is whatever lengths make of it; negative is not better.
+# Which number is which?
 
 # %% tags=["question-1", "question-2", "question-3"]
 from grpo_edu.objective import aggregation as agg
@@ -188,11 +190,11 @@ table = pd.DataFrame.from_dict(values, orient="index", columns=["loss", "right a
 table.assign(largest_push=[token_weights(one, ten).abs().max().item() for one in losses.values()]).round(4) + 0.0
 
 # %% [markdown]
-# "Wait some steps, it is display rounding" is wrong: it is 0, and the model learns. What does mean "nothing learnt" is a largest push of 0
-# (all rewards of every group alike). The loss is no measure of progress: watch the reward.
+# "Wait some steps, it is display rounding" is wrong: it is 0, and the model learns. What does mean "nothing learnt" is a
+# largest push of 0 (all rewards of every group alike). The loss is no measure of progress: watch the reward.
 #
-# Where there is a KL term, the loss at ratio 1 *is* β·KL. It starts at 0 and rises as the policy moves, while the reward rises too: no sign of
-# divergence.
+# Where there is a KL term, the loss at ratio 1 *is* β·KL. It starts at 0 and rises as the policy moves, while the reward rises
+# too: no sign of divergence.
 
 # %% tags=["question-4"]
 drifted = Rollouts.from_lengths([4, 4], rewards=[1, 0], ref_logp=torch.full((2, 4), -1.5).double())
@@ -201,9 +203,10 @@ recipe("grpo").loss(drifted).item(), 0.04 * (math.exp(-0.5) + 0.5 - 1)  # β·k3
 # %% [markdown]
 # ## 8. The talk's "left side and right side"
 #
-# GRPO is sometimes written with the ratio of the *whole answer*, π(o)/π_old(o), a product of token ratios, and sometimes as a sum of token
-# terms. Are they the same? On policy the first has the gradient of the **sum** of token terms, not of their mean (1/|o|); away from it they agree to
-# first order only. (And it is the ratio that is multiplied by the advantage, not the log-ratio.)
+# GRPO is sometimes written with the ratio of the *whole answer*, π(o)/π_old(o), a product of token ratios, and sometimes as a
+# sum of token terms. Are they the same? On policy the first has the gradient of the **sum** of token terms, not of their mean
+# (1/|o|); away from it they agree to first order only. (And it is the ratio that is multiplied by the advantage, not the
+# log-ratio.)
 
 # %% tags=["row-10"]
 from functools import partial
@@ -220,8 +223,9 @@ pd.DataFrame.from_dict(pushes, orient="index", columns=["on policy", "every toke
 # %% [markdown]
 # ## 9. Whose 1/|o| is it?
 #
-# DeepSeekMath writes *PPO* with 1/|o| as well (its Eq. 1). The PPO paper does not: it has a mean over the timesteps of a batch of fixed size,
-# which for answers of different lengths is the token mean. The same PPO, both ways, for answers of 2 and 8 tokens with advantage 1:
+# DeepSeekMath writes *PPO* with 1/|o| as well (its Eq. 1). The PPO paper does not: it has a mean over the timesteps of a batch
+# of fixed size, which for answers of different lengths is the token mean. The same PPO, both ways, for answers of 2 and 8
+# tokens with advantage 1:
 
 # %% tags=["row-9", "row-25"]
 ones = Rollouts.from_lengths([2, 8], rewards=[1, 1], advantage=[1.0, 1.0])
@@ -229,8 +233,8 @@ as_in_deepseekmath = recipe("ppo").but("1/|o|", aggregation=agg.sequence_mean)
 [token_weights(one, ones)[:, 0].tolist() for one in (recipe("ppo"), as_in_deepseekmath)]
 
 # %% [markdown]
-# So the length bias is older than GRPO: any PPO code that averages each answer with a masked mean has it, while the formula in its docs does
-# not. The Dr. GRPO paper calls this a mismatch of formulation and implementation.
+# So the length bias is older than GRPO: any PPO code that averages each answer with a masked mean has it, while the formula in
+# its docs does not. The Dr. GRPO paper calls this a mismatch of formulation and implementation.
 #
 # ## 10. Turn it yourself
 #
@@ -257,7 +261,8 @@ WeightExplorer(recipes=["grpo", "cispo"], lengths=[4] * 4, rewards=[1, 0, 1, 0],
 # | updates per rollout | `num_iterations`, `steps_per_generation` | `ppo_mini_batch_size`, `ppo_epochs` | rollout batch size over train batch size |
 # | π_old | log-probs stored with the rollout; with one update, π_θ itself, detached | recomputed before the updates | stored with the rollout |
 #
-# What breaks silently: `exp(logp - logp.detach())` is 1 in value and alive in gradient. Write `1.0` instead and nothing is learnt.
+# What breaks silently: `exp(logp - logp.detach())` is 1 in value and alive in gradient. Write `1.0` instead and nothing is
+# learnt.
 #
 # ## Five questions
 #
@@ -297,6 +302,7 @@ WeightExplorer(recipes=["grpo", "cispo"], lengths=[4] * 4, rewards=[1, 0, 1, 0],
 #
 # <details><summary>Answer</summary>
 #
-# The ratio is then π_θ/π_ref: tokens that have improved are clipped from the first update on. It acts like a hard trust region around the start.
+# The ratio is then π_θ/π_ref: tokens that have improved are clipped from the first update on. It acts like a hard trust region
+# around the start.
 #
 # </details>

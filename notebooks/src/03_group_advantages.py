@@ -15,17 +15,18 @@
 #
 # **30 minutes. Before it: notebooks 00 and 01.**
 #
-# *Question: GRPO threw PPO's value model away and compares the answers to one prompt with each other. A dozen papers compare differently. What
-# does each one's advantage say on the same rewards?*
+# *Question: GRPO threw PPO's value model away and compares the answers to one prompt with each other. A dozen papers compare
+# differently. What does each one's advantage say on the same rewards?*
 #
-# After this notebook you can compute every one of them by hand, and tell which differences are a mere factor. Everything here is **exact**.
-
-# %% [markdown]
+# After this notebook you can compute every one of them by hand, and tell which differences are a mere factor. Everything here
+# is **exact**.
+#
 # ## 1. By hand
 #
-# Four answers to one prompt, rewards 1 0 0 0. DeepSeekMath calls it *outcome supervision*: every token of an answer gets the same advantage,
-# (r − mean) / std. The mean is ¼. The deviations are ¾, −¼, −¼, −¼; their squares add to ¾; over G − 1 = 3 that is ¼, the root ½. So
-# **+1.5, −0.5, −0.5, −0.5**. "Answer minus group mean", as the talk says, is only the first half: that alone, +0.75 and −0.25, is Dr. GRPO.
+# Four answers to one prompt, rewards 1 0 0 0. DeepSeekMath calls it *outcome supervision*: every token of an answer gets the
+# same advantage, (r − mean) / std. The mean is ¼. The deviations are ¾, −¼, −¼, −¼; their squares add to ¾; over G − 1 = 3 that
+# is ¼, the root ½. So **+1.5, −0.5, −0.5, −0.5**. "Answer minus group mean", as the talk says, is only the first half: that
+# alone, +0.75 and −0.25, is Dr. GRPO.
 
 # %% tags=["row-8"]
 from grpo_edu import Rollouts, recipe
@@ -37,21 +38,20 @@ print("GRPO, every token:", grpo.plan(four).advantage[0, :2].tolist(), grpo.plan
 advantage_table([grpo, recipe("dr_grpo"), recipe("rloo")], four)
 
 # %% [markdown]
-# RLOO compares with the *other* three: 1 − 0 and 0 − ⅓. That is Dr. GRPO times G/(G − 1) = 4/3, always. "RLOO and GRPO are nearly the same":
-# within one group they differ by a factor. Across groups GRPO's factor is 1/std and varies; RLOO's does not.
-
-# %% [markdown]
+# RLOO compares with the *other* three: 1 − 0 and 0 − ⅓. That is Dr. GRPO times G/(G − 1) = 4/3, always. "RLOO and GRPO are
+# nearly the same": within one group they differ by a factor. Across groups GRPO's factor is 1/std and varies; RLOO's does not.
+#
 # ## 2. A value model against the group
 #
-# PPO asks a second network for V before every token and mixes its errors (GAE). GRPO asks nobody. Take the three-letter policy of notebook 01
-# (right = exactly two *b*'s), and let the value model be *perfect*. Four answers: aab, abb, bba, bbb.
+# PPO asks a second network for V before every token and mixes its errors (GAE). GRPO asks nobody. Take the three-letter policy
+# of notebook 01 (right = exactly two *b*'s), and let the value model be *perfect*. Four answers: aab, abb, bba, bbb.
 #
 # **Predict:** for the wrong *aab*, which token does each blame?
 #
 # <details><summary>Answer</summary>
 #
-# GAE with λ = 0 blames the first *a* (−0.125) and the second (−0.25) and leaves the last token alone: nothing was left to decide. λ = 1 is return
-# minus value. The group gives −0.866 to all three.
+# GAE with λ = 0 blames the first *a* (−0.125) and the second (−0.25) and leaves the last token alone: nothing was left to
+# decide. λ = 1 is return minus value. The group gives −0.866 to all three.
 #
 # </details>
 
@@ -90,17 +90,19 @@ FIGURES["ppo_and_grpo"].show()
 # | PPO | ✓ | ✓ | ✓ | ✓ |
 # | GRPO | ✓ | ✓ | ✓ or a rule | none: G answers per prompt instead |
 #
-# Without a KL term the reference goes too. GRPO is a variant of **PPO**: ratio and clip stay (notebook 02), the advantage changes.
+# Without a KL term the reference goes too. GRPO is a variant of **PPO**: ratio and clip stay (notebook 02), the advantage
+# changes.
 #
 # ## 3. One batch, thirteen estimators
 #
-# Two prompts: in the first one of four is right, in the second three of four. ReMax's greedy answer was wrong on the first and right on the second.
-# **Predict:** which rows of this table give a right answer of the *second* prompt advantage 0? Which give a wrong one more than 0?
+# Two prompts: in the first one of four is right, in the second three of four. ReMax's greedy answer was wrong on the first and
+# right on the second. **Predict:** which rows of this table give a right answer of the *second* prompt advantage 0? Which give
+# a wrong one more than 0?
 #
 # <details><summary>Answer</summary>
 #
-# ReMax gives 0: no better than greedy. pass@k gives wrong answers +0.667 or +2: not centred, and with k = 2 a prompt with three of four right is
-# solved whatever one does, so nothing there differs. REINFORCE gives them 0.
+# ReMax gives 0: no better than greedy. pass@k gives wrong answers +0.667 or +2: not centred, and with k = 2 a prompt with three
+# of four right is solved whatever one does, so nothing there differs. REINFORCE gives them 0.
 #
 # </details>
 
@@ -137,14 +139,15 @@ FIGURES["advantage_by_correct_count"].show()
 # %% [markdown]
 # ## 4. Over the prompt, over the batch, or not at all
 #
-# TRL's line 870 of March 2025 reads rewards minus mean over std after `view(-1, G)`: **per prompt**, ddof 1, plus 1e-4. "Normalisation across
-# multiple prompts" it is not. Across prompts would be this: one prompt with 3 of 4 right, one with none.
+# TRL's line 870 of March 2025 reads rewards minus mean over std after `view(-1, G)`: **per prompt**, ddof 1, plus 1e-4.
+# "Normalisation across multiple prompts" it is not. Across prompts would be this: one prompt with 3 of 4 right, one with none.
 #
 # **Predict:** what does a batch-wide mean and std do to the four wrong answers of the second prompt?
 #
 # <details><summary>Answer</summary>
 #
-# It pushes all four down by −0.724, although none was better or worse than another: the prompt was hard, and they are punished for that.
+# It pushes all four down by −0.724, although none was better or worse than another: the prompt was hard, and they are punished
+# for that.
 #
 # </details>
 
@@ -158,13 +161,13 @@ mixed = per_prompt.but("group mean, batch std", scale=partial(adv.batch_std, ddo
 advantage_table([per_prompt, batch_wide, mixed, per_prompt.but("no std", scale=adv.unscaled)], hard).round(4)
 
 # %% [markdown]
-# Three ways to scale, then: by the prompt (GRPO), by the batch *after* centring in the group (Lite PPO, TRL `scale_rewards="batch"`), or not
-# (Dr. GRPO). The first weighs prompts against each other, the other two do not (notebook 04).
+# Three ways to scale, then: by the prompt (GRPO), by the batch *after* centring in the group (Lite PPO, TRL
+# `scale_rewards="batch"`), or not (Dr. GRPO). The first weighs prompts against each other, the other two do not (notebook 04).
 #
 # ## 5. Which objective is climbed?
 #
-# The weight w(p) that each gives to a prompt of pass rate p, in units of ∇p, G = 8. REINFORCE and RLOO climb the pass rate itself (w = 1).
-# MaxRL approaches log p, pass@2 its own name.
+# The weight w(p) that each gives to a prompt of pass rate p, in units of ∇p, G = 8. REINFORCE and RLOO climb the pass rate
+# itself (w = 1). MaxRL approaches log p, pass@2 its own name.
 
 # %%
 from grpo_edu.theory.difficulty import weight
@@ -177,8 +180,8 @@ pd.DataFrame({p: {one.name: weight(one, p, 8) for one in chosen} for p in (0.02,
 #
 # ## 6. ddof, ε and the scale of the reward
 #
-# With the std a reward ten times larger changes nothing; one a thousand times smaller does, once ε = 1e-4 is felt. With G = 2 the std throws the
-# size of a gap away: [1, 0] and [10, 9.99] look almost alike.
+# With the std a reward ten times larger changes nothing; one a thousand times smaller does, once ε = 1e-4 is felt. With G = 2
+# the std throws the size of a gap away: [1, 0] and [10, 9.99] look almost alike.
 
 # %% tags=["question-15"]
 cases = {"1 0 0 0": [1, 0, 0, 0], "times 10": [10, 0, 0, 0], "times .001": [0.001, 0, 0, 0], "1 0": [1, 0], "10 9.99": [10, 9.99]}
@@ -191,8 +194,8 @@ pd.DataFrame(table, index=list(cases)).round(5)
 # %% [markdown]
 # ## 7. Groups that say nothing
 #
-# All rewards alike: every advantage is 0, whatever ε (a KL term still acts). How many generations does one need? The chance of a silent
-# group at pass rate 0.18, for G = 2, 4, 8, 16:
+# All rewards alike: every advantage is 0, whatever ε (a KL term still acts). How many generations does one need? The chance of
+# a silent group at pass rate 0.18, for G = 2, 4, 8, 16:
 
 # %% tags=["question-10"]
 from grpo_edu.theory.difficulty import silent_probability
@@ -207,17 +210,18 @@ FIGURES["silent_groups"].show()
 # %% [markdown]
 # ## 8. Several rewards
 #
-# Correctness is 0 or 1, a second reward runs from 0 to 10. Right answers 1 and 4 fail the second. **Predict:** add the two and normalise (the usual
-# way): are the right answers pushed up?
+# Correctness is 0 or 1, a second reward runs from 0 to 10. Right answers 1 and 4 fail the second. **Predict:** add the two and
+# normalise (the usual way): are the right answers pushed up?
 #
 # <details><summary>Answer</summary>
 #
-# Down: the totals are 1, 10, 10, 1. Normalise each reward on its own and then add (GDPO, TRL `normalize_then_sum`): the two cancel exactly.
-# Weights decide what neither rule can: which of the two you meant.
+# Down: the totals are 1, 10, 10, 1. Normalise each reward on its own and then add (GDPO, TRL `normalize_then_sum`): the two
+# cancel exactly. Weights decide what neither rule can: which of the two you meant.
 #
 # </details>
 #
-# And a reward of `None` means *not scored*, not 0: it is left out of the group. Taken as 0 the unscored answer would be pushed down.
+# And a reward of `None` means *not scored*, not 0: it is left out of the group. Taken as 0 the unscored answer would be pushed
+# down.
 
 # %%
 parts = torch.tensor([[1, 0], [0, 10], [0, 10], [1, 0]]).double()
@@ -232,15 +236,16 @@ advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round
 # %% [markdown]
 # ## 9. Outcome against process supervision
 #
-# A reward at the end of every *step*: DeepSeekMath normalises all step rewards of the group together, and a token gets the sum of those still to
-# come. Two answers of two steps, step rewards 1 1 and 1 0. Mean ¾, std ½, so the steps are worth 0.5 0.5 and 0.5 −1.5.
+# A reward at the end of every *step*: DeepSeekMath normalises all step rewards of the group together, and a token gets the sum
+# of those still to come. Two answers of two steps, step rewards 1 1 and 1 0. Mean ¾, std ½, so the steps are worth 0.5 0.5 and
+# 0.5 −1.5.
 #
 # **Predict:** the second answer's *first* step was right. Is it pushed up?
 #
 # <details><summary>Answer</summary>
 #
-# No: 0.5 − 1.5 = −1. It is blamed for what came after. Less than the bad step (−1.5), more than nothing. With one reward at the very end, process
-# supervision *is* outcome supervision.
+# No: 0.5 − 1.5 = −1. It is blamed for what came after. Less than the bad step (−1.5), more than nothing. With one reward at the
+# very end, process supervision *is* outcome supervision.
 #
 # </details>
 
@@ -282,9 +287,11 @@ WeightExplorer(recipes=["rloo", "grpo", "dr_grpo"], lengths=[4] * 6, rewards=[1,
 # | OPO, ReMax, GPG, pass@k | not available | `opo`, `remax`, `gpg`, `grpo_passk` | not available |
 # | several rewards | `multi_objective_aggregation="normalize_then_sum"` | `gdpo` | not available |
 #
-# On rewards 1 0 0 0 "GRPO" gives the lone success 1.5 in verl, 1.4997 in TRL, 1.732 in open-instruct (ddof 0), 1.0 in NeMo-RL's default.
+# On rewards 1 0 0 0 "GRPO" gives the lone success 1.5 in verl, 1.4997 in TRL, 1.732 in open-instruct (ddof 0), 1.0 in NeMo-RL's
+# default.
 #
-# What breaks: one generation per prompt. There is nothing to compare with, so the library refuses; verl quietly uses the raw reward.
+# What breaks: one generation per prompt. There is nothing to compare with, so the library refuses; verl quietly uses the raw
+# reward.
 #
 # ## Five questions
 #
@@ -300,7 +307,8 @@ WeightExplorer(recipes=["rloo", "grpo", "dr_grpo"], lengths=[4] * 6, rewards=[1,
 #
 # <details><summary>Answer</summary>
 #
-# A std over the whole batch can be large while every *group* is constant (one prompt all right, the next all wrong). The advantage sees groups.
+# A std over the whole batch can be large while every *group* is constant (one prompt all right, the next all wrong). The
+# advantage sees groups.
 #
 # </details>
 #
@@ -308,8 +316,8 @@ WeightExplorer(recipes=["rloo", "grpo", "dr_grpo"], lengths=[4] * 6, rewards=[1,
 #
 # <details><summary>Answer</summary>
 #
-# Long answers weigh more in the baseline, so it lies lower; the right short one stands out more (0.875 in place of 0.75) and the wrong ones are
-# blamed less (−0.125).
+# Long answers weigh more in the baseline, so it lies lower; the right short one stands out more (0.875 in place of 0.75) and
+# the wrong ones are blamed less (−0.125).
 #
 # </details>
 #
@@ -325,7 +333,7 @@ WeightExplorer(recipes=["rloo", "grpo", "dr_grpo"], lengths=[4] * 6, rewards=[1,
 #
 # <details><summary>Answer</summary>
 #
-# The group std divides the 15 out. Under Dr. GRPO or RLOO the gradient grows 15-fold, which SGD feels and AdamW does not. With a KL term in the
-# loss the balance between the two moves, except under the std.
+# The group std divides the 15 out. Under Dr. GRPO or RLOO the gradient grows 15-fold, which SGD feels and AdamW does not. With
+# a KL term in the loss the balance between the two moves, except under the std.
 #
 # </details>

@@ -15,16 +15,16 @@
 #
 # **25 minutes. Before it: notebooks 00 and 01.**
 #
-# *Question: "a KL penalty with β = 0.04" can mean eight different things. Which of them pulls the policy back to the reference, and to where?*
+# *Question: "a KL penalty with β = 0.04" can mean eight different things. Which of them pulls the policy back to the reference,
+# and to where?*
 #
-# After this notebook you can tell an estimator's value from its gradient, and read a framework's two or three KL switches. Everything here is
-# **exact**.
-
-# %% [markdown]
+# After this notebook you can tell an estimator's value from its gradient, and read a framework's two or three KL switches.
+# Everything here is **exact**.
+#
 # ## 1. By hand
 #
-# Two tokens. The policy gives them 0.9 and 0.1, the reference 0.5 and 0.5. Write d = log π − log π_ref: +0.588 for the first, −1.609 for the
-# second. The reverse KL, KL(π‖π_ref), is the mean of d: 0.9 · 0.588 − 0.1 · 1.609 = **0.368**.
+# Two tokens. The policy gives them 0.9 and 0.1, the reference 0.5 and 0.5. Write d = log π − log π_ref: +0.588 for the first,
+# −1.609 for the second. The reverse KL, KL(π‖π_ref), is the mean of d: 0.9 · 0.588 − 0.1 · 1.609 = **0.368**.
 #
 # A trainer sees one token at a time and needs an estimate of that mean:
 #
@@ -34,18 +34,18 @@
 # | k2 | ½d² | 0.173 | 1.295 | 0.285 |
 # | k3 | e^(−d) + d − 1 | 0.143 | 2.391 | **0.368** |
 #
-# k1 and k3 have the right mean, k2 has not. k1 can be negative on a token, k2 and k3 cannot. So k3, GRPO's choice, looks best. As a *value* it is.
-
-# %% [markdown]
+# k1 and k3 have the right mean, k2 has not. k1 can be negative on a token, k2 and k3 cannot. So k3, GRPO's choice, looks best.
+# As a *value* it is.
+#
 # ## 2. Value and pull
 #
-# A loss is not read, it is differentiated. **Predict:** put each estimator into the loss and average its *gradient*. Which of the three pulls like
-# the KL that it estimates?
+# A loss is not read, it is differentiated. **Predict:** put each estimator into the loss and average its *gradient*. Which of
+# the three pulls like the KL that it estimates?
 #
 # <details><summary>Answer</summary>
 #
-# Only k2, the one whose value is wrong. k1's gradient is β on every token, drawn from π: a score with mean zero, so **no pull at all**. k3 pulls
-# with 0.4, the gradient of the *forward* KL(π_ref‖π). The true reverse-KL gradient is 0.198.
+# Only k2, the one whose value is wrong. k1's gradient is β on every token, drawn from π: a score with mean zero, so **no pull
+# at all**. k3 pulls with 0.4, the gradient of the *forward* KL(π_ref‖π). The true reverse-KL gradient is 0.198.
 #
 # </details>
 
@@ -58,13 +58,15 @@ FIGURES["kl_estimators"].data().set_index("estimator").round(5)
 FIGURES["kl_estimators"].show()
 
 # %% [markdown]
-# Why: differentiating the mean of d must also differentiate the *drawing* of tokens, and a loss on tokens already drawn does not. k2 has the slope
-# d, and E[d · score] is the very term that is missing. k3's slope is 1 − π_ref/π, and E[(1 − π_ref/π) · score] = −Σ π_ref · score.
+# Why: differentiating the mean of d must also differentiate the *drawing* of tokens, and a loss on tokens already drawn does
+# not. k2 has the slope d, and E[d · score] is the very term that is missing. k3's slope is 1 − π_ref/π, and E[(1 − π_ref/π) ·
+# score] = −Σ π_ref · score.
 #
 # ## 3. The curves
 #
-# Left the value of each estimator, right its slope. The two tokens are marked; the mark's area is how often the policy draws it. Near d = 0 k2 and
-# k3 agree in both: early in training it hardly matters. On rare tokens that the reference likes (d ≪ 0) k3 pulls without bound.
+# Left the value of each estimator, right its slope. The two tokens are marked; the mark's area is how often the policy draws
+# it. Near d = 0 k2 and k3 agree in both: early in training it hardly matters. On rare tokens that the reference likes (d ≪ 0)
+# k3 pulls without bound.
 
 # %%
 from grpo_edu.plots.kl import kl_estimators
@@ -78,12 +80,11 @@ PicturePanel(kl_estimators, policy=slider("π of the first token", 0.9, 0.02, 0.
 
 # %% [markdown]
 # Move π to π_ref: all values and pulls vanish, but for k1's slope, which is 1 everywhere. Then make π_ref 0.9 and π 0.5.
-
-# %% [markdown]
+#
 # ## 4. Two places: the reward, or the loss
 #
-# RLHF takes β·k1 from the *reward*, before any advantage. GRPO puts β·k3 into the *loss*, beside the policy term. Same β = 1, the pull on the
-# first logit:
+# RLHF takes β·k1 from the *reward*, before any advantage. GRPO puts β·k3 into the *loss*, beside the policy term. Same β = 1,
+# the pull on the first logit:
 
 # %% tags=["row-18"]
 from functools import partial
@@ -102,19 +103,19 @@ print("forward KL:", round(exact.forward(logits, reference)[1][0].item(), 5))
 pd.DataFrame({w: {n: pull(k, logits, reference)[0].item() for n, k in kinds.items()} for w, pull in places.items()}).round(5)
 
 # %% [markdown]
-# In the reward it is the other way round: there k1 has the reverse-KL gradient, since reward × score differentiates the drawing, and k2 and k3 have
-# neither. `k3_ratio` is k3 times the (differentiable) importance ratio, DeepSeek-V3.2's correction and TRL's default: in the loss it pulls like the
-# reverse KL.
+# In the reward it is the other way round: there k1 has the reverse-KL gradient, since reward × score differentiates the
+# drawing, and k2 and k3 have neither. `k3_ratio` is k3 times the (differentiable) importance ratio, DeepSeek-V3.2's correction
+# and TRL's default: in the loss it pulls like the reverse KL.
 #
 # ## 5. To where does each pull?
 #
-# Reward 1 for the first token, 0 for the second, β = ½, start at the even reference. **Predict:** the probability of the first token at the end, for
-# k1, k2 and k3 in the loss.
+# Reward 1 for the first token, 0 for the second, β = ½, start at the even reference. **Predict:** the probability of the first
+# token at the end, for k1, k2 and k3 in the loss.
 #
 # <details><summary>Answer</summary>
 #
-# k1: 1, there is no penalty. k2: 0.881 = σ(1/β), the textbook optimum π ∝ π_ref·e^(r/β). k3: 0.809, the optimum of another objective, reward minus
-# β·KL(π_ref‖π). k1 in the reward: 0.881.
+# k1: 1, there is no penalty. k2: 0.881 = σ(1/β), the textbook optimum π ∝ π_ref·e^(r/β). k3: 0.809, the optimum of another
+# objective, reward minus β·KL(π_ref‖π). k1 in the reward: 0.881.
 #
 # </details>
 
@@ -125,12 +126,13 @@ ends = {key: exact.settle(pull, reward, reference, 0.5)[0].item() for key, pull 
 pd.Series(ends).unstack().round(3)
 
 # %% [markdown]
-# So "β = 0.04" of one paper is not the β of another. And k2 or k3 in the *reward* hold nothing back here: the policy ran into the corner.
+# So "β = 0.04" of one paper is not the β of another. And k2 or k3 in the *reward* hold nothing back here: the policy ran into
+# the corner.
 #
 # ## 6. Noise
 #
-# Standard deviation of each estimate over one token, for a policy near its reference and one far from it. k3 is the quiet one only while the two
-# are close.
+# Standard deviation of each estimate over one token, for a policy near its reference and one far from it. k3 is the quiet one
+# only while the two are close.
 
 # %%
 near = torch.tensor([0.55, 0.45]).double().log()
@@ -139,8 +141,8 @@ pd.DataFrame({n: [exact.spread(k, z, reference) for z in (near, logits)] for n, 
 # %% [markdown]
 # ## 7. Off policy
 #
-# With several updates per rollout the tokens were drawn by π_old. Then even the *value* of k3 is that of another distribution. Drawn from 0.7 / 0.3
-# while π is 0.9 / 0.1 (KL 0.368, gradient 0.198):
+# With several updates per rollout the tokens were drawn by π_old. Then even the *value* of k3 is that of another distribution.
+# Drawn from 0.7 / 0.3 while π is 0.9 / 0.1 (KL 0.368, gradient 0.198):
 
 # %%
 old = torch.tensor([0.7, 0.3]).double().log()
@@ -152,13 +154,13 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["value", "pull"]).round(4)
 #
 # ## 8. In the reward, and then through the std
 #
-# KL taken from the reward goes through baseline and std like any reward. Four answers, **all right**, with KL sums of 10, 20, 30 and 40 and a tiny
-# β = 0.001. **Predict** the advantages.
+# KL taken from the reward goes through baseline and std like any reward. Four answers, **all right**, with KL sums of 10, 20,
+# 30 and 40 and a tiny β = 0.001. **Predict** the advantages.
 #
 # <details><summary>Answer</summary>
 #
-# ±1.16 and ±0.39. The rewards differ by hundredths, the std divides the hundredths out: in a group that is all right (or all wrong) the KL alone
-# drives the update at full strength. Dr. GRPO's centring alone leaves ±0.015.
+# ±1.16 and ±0.39. The rewards differ by hundredths, the std divides the hundredths out: in a group that is all right (or all
+# wrong) the KL alone drives the update at full strength. Dr. GRPO's centring alone leaves ±0.015.
 #
 # </details>
 
@@ -176,8 +178,8 @@ advantage_table([grpo, dr_grpo], right).round(4)
 # %% [markdown]
 # ## 9. In the loss, it has a 1/|o| too
 #
-# GRPO's KL term is averaged like the policy term: over the answer's own tokens. So a long answer is held to the reference less per token. Two answers of 2 and 8
-# tokens, the policy alike above the reference on all of them:
+# GRPO's KL term is averaged like the policy term: over the answer's own tokens. So a long answer is held to the reference less
+# per token. Two answers of 2 and 8 tokens, the policy alike above the reference on all of them:
 
 # %%
 from grpo_edu import ledger
@@ -187,12 +189,13 @@ both = {name: ledger(recipe("grpo").but(name, aggregation=recipe(name).aggregati
 {name: table.groupby("completion")["kl"].first().round(5).tolist() for name, table in both.items()}
 
 # %% [markdown]
-# This group is all right, so every advantage is 0, and still both answers are pushed. "A dead group does nothing" is false where β > 0.
+# This group is all right, so every advantage is 0, and still both answers are pushed. "A dead group does nothing" is false
+# where β > 0.
 #
 # ## 10. The picture
 #
-# Four answers, all right; the second far from the reference. Left without a KL term: nothing. Right with β = 0.04. (The policy is *above* the reference on all
-# tokens, so the KL pushes all of them down.)
+# Four answers, all right; the second far from the reference. Left without a KL term: nothing. Right with β = 0.04. (The policy
+# is *above* the reference on all tokens, so the KL pushes all of them down.)
 
 # %%
 from grpo_edu.plots.heatmap import weight_map
@@ -205,8 +208,9 @@ weight_map(losses, four, title="A group that is all right is silent without a KL
 # %% [markdown]
 # ## 11. What breaks
 #
-# *Overflow.* A token that the reference finds e^100 times likelier makes e^(−d) infinite and its gradient NaN; clamp d **before** the exp (the library and verl:
-# ±20). *Cancellation.* In float32 e^x − x − 1 loses everything for small x; `expm1` keeps it:
+# *Overflow.* A token that the reference finds e^100 times likelier makes e^(−d) infinite and its gradient NaN; clamp d
+# **before** the exp (the library and verl: ±20). *Cancellation.* In float32 e^x − x − 1 loses everything for small x; `expm1`
+# keeps it:
 
 # %%
 x = torch.tensor([1e-6, 1e-4, 1e-3])
@@ -215,10 +219,9 @@ print("expm1:", (torch.expm1(x) - x).tolist())
 print("d = -100:", kl.k3(torch.tensor([-100.0]), torch.tensor([0.0]), beta=1.0).item())
 
 # %% [markdown]
-# k3 below zero is always this. *Sign.* KL is **added** to a loss, **taken from** a reward; an early fork subtracted it from the loss, and so maximised it. *Dropout.* If
-# the KL is above 0 at step 0, the two forward passes differ.
-
-# %% [markdown]
+# k3 below zero is always this. *Sign.* KL is **added** to a loss, **taken from** a reward; an early fork subtracted it from the
+# loss, and so maximised it. *Dropout.* If the KL is above 0 at step 0, the two forward passes differ.
+#
 # ## 12. In the frameworks
 #
 # | | where, default | estimators |
@@ -244,7 +247,8 @@ print("d = -100:", kl.k3(torch.tensor([-100.0]), torch.tensor([0.0]), beta=1.0).
 #
 # <details><summary>Answer</summary>
 #
-# Log k1 or k3, whose means are the KL. Train on k2 or ratio-corrected k3 in the loss, or k1 in the reward: these pull like the reverse KL.
+# Log k1 or k3, whose means are the KL. Train on k2 or ratio-corrected k3 in the loss, or k1 in the reward: these pull like the
+# reverse KL.
 #
 # </details>
 #
@@ -268,6 +272,7 @@ print("d = -100:", kl.k3(torch.tensor([-100.0]), torch.tensor([0.0]), beta=1.0).
 #
 # <details><summary>Answer</summary>
 #
-# No: another place *and* another estimator, and on policy the gradient of the other KL. 0.4 against 0.198 here, and another end point (section 5).
+# No: another place *and* another estimator, and on policy the gradient of the other KL. 0.4 against 0.198 here, and another end
+# point (section 5).
 #
 # </details>
