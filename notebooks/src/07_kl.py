@@ -73,14 +73,7 @@ from grpo_edu.plots.kl import kl_estimators
 
 kl_estimators(policy=0.9, reference=0.5, title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small")
 
-# %%
-from grpo_edu.widgets.panel import PicturePanel, slider
-
-PicturePanel(kl_estimators, policy=slider("π of the first token", 0.9, 0.02, 0.98), reference=slider("π_ref of it", 0.5, 0.02, 0.98))
-
 # %% [markdown]
-# Move π to π_ref: all values and pulls vanish, but for k1's slope, which is 1 everywhere. Then make π_ref 0.9 and π 0.5.
-#
 # ## 4. Two places: the reward, or the loss
 #
 # RLHF takes β·k1 from the *reward*, before any advantage. GRPO puts β·k3 into the *loss*, beside the policy term. Same β = 1,
