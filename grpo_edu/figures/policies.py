@@ -59,7 +59,7 @@ def flow_data() -> pd.DataFrame:
     for method, nodes in NODES.items():
         for name, (column, row, words, kind) in nodes.items():
             rows.append({"method": method, "part": name, "words": words, "kind": kind, "column": column, "row": row})
-        rows += [{"method": method, "part": edge, "words": "", "kind": "arrow"} for edge in EDGES[method].split()]
+        rows += [{"method": method, "part": edge, "words": "→", "kind": "arrow"} for edge in EDGES[method].split()]
     return pd.DataFrame(rows)
 
 
@@ -160,7 +160,7 @@ def policies_draw(table: pd.DataFrame) -> Figure:
     for update, share in zip(x, table["clip fraction"], strict=True):
         middle.annotate(f"{share:.0%}", (update, 0.53), ha="center", fontsize=8)
     middle.annotate("clipped:", (-0.45, 0.53), ha="right", fontsize=8, annotation_clip=False)
-    middle.set(ylabel="ratio π_θ / π_old\n(grey: inside the clip)", ylim=(0.48, 1.8))
+    middle.set(ylabel="ratio π_θ / π_old\n(grey: inside the clip)", ylim=(0.48, 1.8), yticks=[0.8, 1.0, 1.2, 1.4, 1.6])
     middle.legend(loc="upper left", ncols=2)
     bottom.plot(x, table.kl, marker="D", color=COLOURS[3])
     bottom.set(xlabel="update", ylabel="KL(π_θ‖π_ref), nats", xticks=list(x))

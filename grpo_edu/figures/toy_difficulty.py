@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,7 +35,7 @@ def training_data() -> pd.DataFrame:
         if optimizer == "sgd":
             rates = matched_learning_rate(gradient_sizes(train, recipes, Difficulty(), training, seeds=64), rate)
         table = train(recipes, Difficulty(), training, seeds=SEEDS, learning_rates=rates)
-        tables.append(table[["recipe", "seed", "step", *MEASURES]].assign(run=name))
+        tables.append(table.filter(items=["recipe", "seed", "step", *MEASURES]).assign(run=name))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -44,12 +46,12 @@ def training_draw(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table["recipe"]))
     for row, (column, words) in zip(panels, MEASURES.items(), strict=True):
         for panel, run in zip(row, RUNS, strict=True):
-            draw_lines(panel, table[table.run == run], column, names)
+            draw_lines(panel, table.loc[table.run == run], column, names)
             panel.set_ylim(-0.02, 1.02)
         row[0].set_ylabel(words)
     for panel, run in zip(panels[0], RUNS, strict=True):
         panel.set_title(run)
-        ends = intervals(table[(table.run == run) & (table.step == table.step.max())], "bucket_0", by=["recipe"])
+        ends = intervals(table.query("run == @run and step == step.max()"), "bucket_0", by=["recipe"])
         text = "\n".join(f"{n}: {m:.3f}" for n, m in zip(ends["recipe"], ends["mean"], strict=True))
         panel.text(0.03, 0.95, f"at the end\n{text}", transform=panel.transAxes, va="top", fontsize=8)
     for panel in panels[-1]:
@@ -101,8 +103,8 @@ def sampling_draw(table: pd.DataFrame) -> Figure:
     draw_lines(by_step, table, "pass_rate", list(SAMPLINGS))
     by_step.set(xlabel="updates", ylabel="mean pass rate of the set", title="against updates")
     _against_cost(by_cost, table)
-    costs = first_reaching(table, "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean().loc[list(SAMPLINGS)]
-    lines = [f"{name}: {step:.0f} updates, {drawn / 1000:.0f} k" for name, step, drawn in costs.itertuples()]
+    costs: Any = first_reaching(table, "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
+    lines = [f"{n}: {costs.step[n]:.0f} updates, {costs.rollouts[n] / 1000:.0f} k" for n in SAMPLINGS]
     by_cost.text(0.04, 0.96, "\n".join(["to a pass rate of .7:", *lines]), transform=by_cost.transAxes, va="top", fontsize=7)
     by_cost.set(xlabel="completions drawn, thousands", title="against what it cost", ylim=by_step.get_ylim(), xscale="log")
     draw_lines(silent, table, "silent", list(SAMPLINGS))
@@ -118,7 +120,7 @@ def sampling_draw(table: pd.DataFrame) -> Figure:
 
 def _against_cost(panel: Axes, table: pd.DataFrame) -> None:
     """Mean pass rate over seeds against the mean number of completions drawn by then."""
-    means = table.groupby(["recipe", "step"], sort=False)[["rollouts", "pass_rate"]].mean().reset_index()
+    means: Any = table.groupby(["recipe", "step"], sort=False, as_index=False)[["rollouts", "pass_rate"]].mean()
     for i, name in enumerate(SAMPLINGS):
         line = means[(means.recipe == name) & (means.rollouts > 0)]
         panel.plot(line.rollouts / 1000, line.pass_rate, color=COLOURS[i], marker=MARKERS[i], markevery=6, markersize=4)

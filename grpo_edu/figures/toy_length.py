@@ -99,7 +99,7 @@ def efficiency_data() -> pd.DataFrame:
     table = stopping.train(recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS))
     right = table["pass_rate"] * table["length_right"]
     table["expected_length"] = right + (1 - table["pass_rate"]) * table["length_wrong"]
-    return table[["recipe", "seed", "step", "pass_rate", "expected_length"]]
+    return table.filter(items=["recipe", "seed", "step", "pass_rate", "expected_length"])
 
 
 def efficiency_draw(table: pd.DataFrame) -> Figure:
@@ -142,11 +142,11 @@ register(
 
 # --- where the gap appears, and where it does not -----------------------------------------------------------------------------
 
-SETTINGS = {
-    "the policy's own branch": {"mode": "learnable"},
-    "branch drawn by the environment": {"mode": "environment"},
-    "own branch, with slips": {"mode": "slip"},
-    "slips, rewards permuted (placebo)": {"mode": "slip"},
+SETTINGS: dict[str, str] = {
+    "the policy's own branch": "learnable",
+    "branch drawn by the environment": "environment",
+    "own branch, with slips": "slip",
+    "slips, rewards permuted (placebo)": "slip",
 }
 
 
@@ -154,11 +154,12 @@ def modes_data() -> pd.DataFrame:
     """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations, matched learning rates."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
-    for name, setting in SETTINGS.items():
-        policy, training = stopping.Stopping(**setting), replace(RUNS, every=300, placebo="placebo" in name)
+    for name, mode in SETTINGS.items():
+        policy, training = stopping.Stopping(mode=mode), replace(RUNS, every=300, placebo="placebo" in name)
         table = stopping.train(recipes, policy, training, seeds=2 * SEEDS, learning_rates=matched(recipes, policy, RUNS))
-        end = table[table["step"] == RUNS.steps]
-        tables.append(end[["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]].assign(setting=name))
+        end = table.query("step == step.max()")
+        columns = ["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]
+        tables.append(end.filter(items=columns).assign(setting=name))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -230,7 +231,7 @@ def drift_draw(table: pd.DataFrame) -> Figure:
     """How far each stop logit moved, per optimiser."""
     figure = new_figure(8.4, 3.2)
     panel = figure.subplots()
-    named = table.assign(logit=table["logit"].map({"stop_right": "given right", "stop_wrong": "given wrong"}))
+    named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
     _intervals(panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit")
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
     figure.legend(loc="outside right upper")
@@ -270,7 +271,7 @@ def ablation_data() -> pd.DataFrame:
         training = Training(steps=steps, prompts=8, samples=16, learning_rate=rate, every=steps)
         tables.append(ablate(training=training, seeds=4 * SEEDS).assign(stage=stage))
     table = pd.concat(tables, ignore_index=True)
-    return table[table.outcome.isin(EFFECTS)]
+    return table.loc[table.outcome.isin(list(EFFECTS))]
 
 
 def _cell(aggregation: str, scale: str) -> str:
@@ -331,8 +332,7 @@ def ladder_data() -> pd.DataFrame:
     """Slip toy after 10 rollouts with 8 updates each, so that the clip acts; one learning rate."""
     policy, training = stopping.Stopping(mode="slip", right=0.2), replace(RUNS, steps=10, updates=8, every=10)
     table = stopping.train(ladder(), policy, training, seeds=2 * SEEDS)
-    end = table[table["step"] == training.steps]
-    return end[["recipe", "seed", "pass_rate", "length_right", "length_wrong"]]
+    return table.query("step == step.max()").filter(items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"])
 
 
 def ladder_draw(table: pd.DataFrame) -> Figure:
@@ -373,7 +373,7 @@ register(
 def truncation_data() -> pd.DataFrame:
     """Four treatments of completions that meet the cap; right answers are long. Base: Dr. GRPO."""
     table = overlong(training=replace(RUNS, steps=200, every=10), seeds=2 * SEEDS)
-    return table[["recipe", "seed", "step", "length_right", "length_wrong", "truncated"]]
+    return table.filter(items=["recipe", "seed", "step", "length_right", "length_wrong", "truncated"])
 
 
 def truncation_draw(table: pd.DataFrame) -> Figure:

@@ -141,12 +141,13 @@ FIGURES["length_dynamics"].show()
 
 # %%
 from grpo_edu.toys import stopping
-from grpo_edu.toys.compare import last_step
+from grpo_edu.toys.compare import last_step, matched_learning_rate, push_sizes
 from grpo_edu.toys.training import Training
 
-arms = [recipe("grpo").but("grpo", kl=None), recipe("dr_grpo").but("dr_grpo")]
-short = Training(steps=60, learning_rate=2.0, every=60)
-last_step(stopping.train(arms, stopping.Stopping(mode="slip"), short, seeds=5), ["pass_rate", "length_right", "length_wrong"])
+arms = [recipe("grpo").but("grpo", kl=None), recipe("dr_grpo")]
+policy, short = stopping.Stopping(mode="slip"), Training(steps=60, learning_rate=2.0, every=60)
+rates = matched_learning_rate(push_sizes(arms, [stopping.rollouts(policy, short)]), 2.0)  # equally hard first steps
+last_step(stopping.train(arms, policy, short, seeds=5, learning_rates=rates), ["pass_rate", "length_right", "length_wrong"])
 
 # %% [markdown]
 # ## 9. Would it appear anyway?
