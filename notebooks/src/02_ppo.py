@@ -101,7 +101,7 @@ for name, old in (("π_old (right)", now), ("π_ref (swapped)", reference)):
 # The last column is a warning: for A < 0 the push has **no upper bound**. A token whose probability rose sixfold although it
 # was bad gets six times the push. A dual clip (verl always, c = 3; TRL `delta`) takes it away above c.
 
-# %% tags=["row-6"]
+# %% tags=["row-6", "question-6"]
 import pandas as pd
 
 from grpo_edu.objective.catalog import CLIP

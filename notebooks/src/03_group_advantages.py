@@ -106,7 +106,7 @@ FIGURES["ppo_and_grpo"].show()
 #
 # </details>
 
-# %% tags=["question-9"]
+# %%
 fields = {"greedy_reward": torch.tensor([0.0] * 4 + [1.0] * 4).double(), "ref_logp": torch.full((8, 8), -1.0).double()}
 rewards, group = [1, 0, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4
 fields["reward_parts"] = torch.tensor(rewards).double()[:, None]

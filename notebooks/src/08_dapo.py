@@ -165,14 +165,15 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["token of 10", "token of 1
 # %% [markdown]
 # The price is the other column: the long answer takes 99 % of the step. DAPO reports calmer entropy and steadier length growth
 # with it; its sample-level run first grew, then *fell*, so "grows under one, not under the other" is not what its Figure 4
-# shows.
+# shows. (The author of the talk prefers this group token mean to dropping the normaliser altogether; that is a choice between
+# two biases: notebook 09, section 7.)
 #
 # ## 5. Overlong shaping
 #
 # An answer that meets the limit is cut; its reward says "wrong" although the thought may have been right. DAPO's soft penalty
 # leans on the last 4,096 of 20,480 tokens. (A well-known post says "12k to 16k"; the paper has 16,384 + 4,096.)
 
-# %%
+# %% tags=["question-13"]
 import torch
 
 from grpo_edu.objective.rewards import overlong_penalty
