@@ -19,7 +19,7 @@ from torch import Tensor
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
 from ..objective.surrogates import ppo_clip
-from .training import Draw, Seen, Training, checked, generators, learn, shuffled, tidy, uniform, whole
+from .training import Draw, Seen, Training, checked, learn, shuffled, uniform, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,22 +108,18 @@ def train(
     """
     setting = setting or Arms()
     training = training or Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
-    chosen, (numbers, _) = checked(clip_recipes() if recipes is None else recipes), generators(seeds)
-    runs = {}
-    for recipe in chosen:
-        sources = generators(numbers)[1]
-        runs[recipe.name] = learn(
-            recipe,
-            setting.start(training.prompts).repeat(len(numbers), 1, 1),
-            lambda theta, sources=sources: draw(theta, setting, training, sources),
-            partial(logp_of, training.samples),
-            training,
-            max_new_tokens=1,
-            observe=lambda theta, batch, seen: _columns(theta, setting, batch, seen),
-            learning_rate=(learning_rates or {}).get(recipe.name),
-            progress=progress,
-        )
-    return tidy(runs, numbers)
+    return learn(
+        checked(clip_recipes() if recipes is None else recipes),
+        setting.start(training.prompts),
+        lambda theta, sources: draw(theta, setting, training, sources),
+        partial(logp_of, training.samples),
+        training,
+        seeds=seeds,
+        max_new_tokens=1,
+        observe=lambda theta, batch, seen: _columns(theta, setting, batch, seen),
+        learning_rates=learning_rates,
+        progress=progress,
+    )
 
 
 def _columns(theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ..objective.recipe import Recipe
-from .training import Draw, Seen, Training, checked, generators, learn, one_of, shuffled, tidy, whole
+from .training import Draw, Seen, Training, checked, generators, learn, one_of, shuffled, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def _filled(
 
 
 def draw(theta: Tensor, setting: Difficulty, training: Training, sources: Sequence[torch.Generator], spent: Tensor) -> Draw:
-    """One rollout of every seed; books the completions it cost in ``spent``, ``[2, S]`` (before, this step). ``actions``: the prompt of each completion, right."""
+    """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before, this step). ``actions``: the prompt of each completion, right."""
     rates = torch.sigmoid(setting.logits(theta))
     prompts, right, costs = zip(
         *(_groups(rate, setting, training, source) for rate, source in zip(rates, sources, strict=True)), strict=True
@@ -181,22 +181,20 @@ def train(
     setting, training = setting or Difficulty(), training or Training(prompts=(setting or Difficulty()).prompts)
     if training.prompts > setting.prompts:
         raise ValueError(f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that.")
-    chosen, (numbers, _) = checked(recipes), generators(seeds)
-    runs = {}
-    for recipe in chosen:
-        sources, spent = generators(numbers)[1], torch.zeros(2, len(numbers), dtype=torch.float64)
-        runs[recipe.name] = learn(
-            recipe,
-            torch.zeros(len(numbers), setting.features or setting.prompts, dtype=torch.float64),
-            lambda theta, sources=sources, spent=spent: draw(theta, setting, training, sources, spent),
-            partial(logp_of, setting),
-            training,
-            max_new_tokens=1,
-            observe=lambda theta, batch, seen, spent=spent: _columns(theta, setting, training, batch, seen, spent),
-            learning_rate=(learning_rates or {}).get(recipe.name),
-            progress=progress,
-        )
-    return tidy(runs, numbers)
+    chosen = checked(recipes)
+    spent = torch.zeros(2, len(generators(seeds)[0]) * len(chosen), dtype=torch.float64)
+    return learn(
+        chosen,
+        torch.zeros(setting.features or setting.prompts, dtype=torch.float64),
+        lambda theta, sources: draw(theta, setting, training, sources, spent),
+        partial(logp_of, setting),
+        training,
+        seeds=seeds,
+        max_new_tokens=1,
+        observe=lambda theta, batch, seen: _columns(theta, setting, training, batch, seen, spent),
+        learning_rates=learning_rates,
+        progress=progress,
+    )
 
 
 def _columns(

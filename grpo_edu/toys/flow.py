@@ -215,15 +215,12 @@ def flow(
         As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm`` is that of the expectation.
     """
     policy, training = policy or Stopping(), training or Training()
-    runs: dict[str, list[tuple[int, dict[str, Tensor]]]] = {}
-    for recipe in checked(recipes):
-        rate = (learning_rates or {}).get(recipe.name, training.learning_rate)
-        theta, rows = policy.start()[0], []
-        for step in range(training.steps + 1):
-            gradient = expected_gradient(recipe, theta, policy, training)
-            if step % training.every == 0 or step == training.steps:
-                columns = columns_at(theta[None], policy, None, None)
-                rows.append((step, columns | {"gradient_norm": gradient.norm()[None]}))
-            theta = theta + rate * gradient
-        runs[recipe.name] = rows
-    return tidy(runs, [0])
+    chosen, rows = checked(recipes), []
+    rates = torch.tensor([(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen], dtype=torch.float64)
+    theta = policy.start(len(chosen))
+    for step in range(training.steps + 1):
+        gradient = torch.stack([expected_gradient(one, at, policy, training) for one, at in zip(chosen, theta, strict=True)])
+        if step % training.every == 0 or step == training.steps:
+            rows.append((step, columns_at(theta, policy, None, None) | {"gradient_norm": gradient.norm(dim=1)}))
+        theta = theta + rates[:, None] * gradient
+    return tidy([one.name for one in chosen], [0], rows)

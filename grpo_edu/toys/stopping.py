@@ -35,7 +35,6 @@ from .training import (
     needs_reference,
     one_of,
     shuffled,
-    tidy,
     uniform,
     whole,
 )
@@ -158,7 +157,7 @@ def train(
     """Train by sampling. Level of evidence: simulated.
 
     Args:
-        recipes: one or several; they are run one after the other on the same seeds.
+        recipes: one or several; all on the same seeds.
         policy, training: settings; None: the defaults.
         seeds: how many (0 … n-1), or which. A seed's run does not depend on the others.
         learning_rates: per recipe name, in place of ``training.learning_rate``.
@@ -171,23 +170,19 @@ def train(
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
     policy, training = policy or Stopping(), training or Training()
-    chosen, (numbers, _) = checked(recipes), generators(seeds)
     fit_prompts(policy, training)
-    runs = {}
-    for recipe in chosen:
-        sources = generators(numbers)[1]
-        runs[recipe.name] = learn(
-            recipe,
-            policy.start(len(numbers)),
-            lambda theta, sources=sources: draw(theta, policy, training, sources),
-            partial(logp_of, policy, training.samples),
-            training,
-            max_new_tokens=policy.cap,
-            observe=lambda theta, batch, seen: columns_at(theta, policy, batch, seen),
-            learning_rate=(learning_rates or {}).get(recipe.name),
-            progress=progress,
-        )
-    return tidy(runs, numbers)
+    return learn(
+        checked(recipes),
+        policy.start()[0],
+        lambda theta, sources: draw(theta, policy, training, sources),
+        partial(logp_of, policy, training.samples),
+        training,
+        seeds=seeds,
+        max_new_tokens=policy.cap,
+        observe=lambda theta, batch, seen: columns_at(theta, policy, batch, seen),
+        learning_rates=learning_rates,
+        progress=progress,
+    )
 
 
 def fit_prompts(policy: Stopping, training: Training) -> None:
@@ -241,9 +236,10 @@ def rollouts(policy: Stopping, training: Training, seed: int = 0, theta: Tensor 
 
 def first_gradient(recipe: Recipe, policy: Stopping, training: Training, *, seeds: int | Sequence[int] = 256) -> Tensor:
     """``[S, 2 + K]`` the sampled gradient of the loss at step 0, one rollout per seed."""
-    (one,), (numbers, sources) = checked(recipe), generators(seeds)
     fit_prompts(policy, training)
-    theta, log_probs = policy.start(len(numbers)), partial(logp_of, policy, training.samples)
+    (numbers, sources), log_probs = generators(seeds), partial(logp_of, policy, training.samples)
+    theta, chosen = policy.start(len(numbers)), checked(recipe)
     batch = draw(theta, policy, training, sources)
-    others = {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)} if needs_reference(one) else {}
-    return differentiate(one, log_probs, theta, batch, others, training, policy.cap)[0]
+    others = {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]} if needs_reference(chosen[0]) else {}
+    apart = Draw(tuple(a[:, None] for a in batch.actions), *(field[:, None] for field in batch[1:]))
+    return differentiate(chosen, log_probs, theta[:, None], apart, others, training, policy.cap)[0][:, 0]

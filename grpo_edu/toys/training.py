@@ -1,7 +1,7 @@
-"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step. All seeds in one tensor program.
+"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step. All seeds and recipes in one tensor program.
 
-A toy gives three things: its parameters ``[S seeds, ...]``, ``draw`` (one rollout of every seed) and ``logp_of`` (log-probs of
-what was drawn, for one seed). ``learn`` does the rest, and the only thing that teaches the policy is ``Recipe.loss``.
+A toy gives three things: its parameters at step 0, ``draw`` (one rollout of every run) and ``logp_of`` (log-probs of what was drawn, for
+one run). ``learn`` does the rest, and the only thing that teaches the policy is ``Recipe.loss``.
 
 Simplified against a real trainer: several updates per rollout are passes over the whole rollout, not slices of it, and the frozen
 reference policy is the policy at step 0.
@@ -86,10 +86,10 @@ def _group(prompts: int, samples: int) -> Tensor:
 
 
 class Draw(NamedTuple):
-    """One rollout of every seed.
+    """One rollout of every run, B of them.
 
-    ``actions``: what ``logp_of`` reads, each ``[S, ...]``; ``mask``: ``[S, N, T]`` bool; ``reward``: ``[S, N]`` float64;
-    ``truncated``: ``[S, N]`` bool.
+    ``actions``: what ``logp_of`` reads, each ``[B, ...]``; ``mask``: ``[B, N, T]`` bool; ``reward``: ``[B, N]`` float64;
+    ``truncated``: ``[B, N]`` bool.
     """
 
     actions: tuple[Tensor, ...]
@@ -99,8 +99,8 @@ class Draw(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the updates on one rollout left to look at; ``clipped`` is ``[S, N, T]``, the share of the updates in which the gate of
-    a token was 0, with the sign of its advantage; the others are ``[S]``."""
+    """What the updates on one rollout left to look at; ``clipped`` is ``[B, N, T]``, the share of the updates in which the gate of
+    a token was 0, with the sign of its advantage; the others are ``[B]``."""
 
     loss: Tensor
     gradient_norm: Tensor
@@ -129,12 +129,12 @@ def generators(seeds: int | Sequence[int]) -> tuple[list[int], list[torch.Genera
 
 
 def uniform(sources: Sequence[torch.Generator], *shape: int) -> Tensor:
-    """``[S, *shape]`` uniform numbers in [0, 1), each seed from its own generator."""
+    """``[B, *shape]`` uniform numbers in [0, 1), each run from its own generator."""
     return torch.stack([torch.rand(shape, generator=source, dtype=torch.float64) for source in sources])
 
 
 def shuffled(reward: Tensor, sources: Sequence[torch.Generator], prompts: int) -> Tensor:
-    """``[S, N]`` rewards in a random order inside each prompt group: the placebo."""
+    """``[B, N]`` rewards in a random order inside each prompt group: the placebo."""
     grouped = reward.reshape(len(reward), prompts, -1)
     order = uniform(sources, *grouped.shape[1:]).argsort(dim=-1)
     return grouped.gather(-1, order).reshape(reward.shape)
@@ -170,55 +170,65 @@ def needs_reference(recipe: Recipe) -> bool:
 
 
 def differentiate(
-    recipe: Recipe,
+    recipes: Sequence[Recipe],
     logp_of: LogProbs,
     theta: Tensor,
     draw: Draw,
     others: Mapping[str, Tensor],
     training: Training,
     max_new_tokens: int,
-    plan: tuple[Tensor, ...] = (),
-) -> tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, ...]]:
-    """Gradient of ``Recipe.loss`` by the parameters ``[S, ...]``, the loss ``[S]``, ``clipped`` (-1, 0, 1) and the plan, ``[S, N, T]``.
+    plans: Sequence[Plan] = (),
+) -> tuple[Tensor, Tensor, Tensor | None, Sequence[Plan]]:
+    """Gradient of ``Recipe.loss`` by the parameters, ``[S, R, ...]`` for S seeds and R recipes, and what it leaves.
 
-    ``clipped`` is None in the first update on a rollout, where every ratio is 1.
-
-    Seeds share no parameter, so the gradient of the sum of their losses holds the gradient of each.
+    Runs share no parameter, so the gradient of the sum of their losses holds the gradient of each.
 
     Args:
-        recipe, logp_of, theta, draw: see ``learn``.
-        others: ``old_logp`` and ``ref_logp``, ``[S, N, T]``, where there are any.
+        recipes: R of them.
+        logp_of, theta: see ``learn``; theta is ``[S, R, ...]``.
+        draw: one rollout, every tensor ``[S, R, ...]``.
+        others: ``old_logp`` and ``ref_logp``, ``[S, R, N, T]``, where there are any.
         training, max_new_tokens: settings.
-        plan: the fields of the ``Plan`` that an earlier update on the same rollout made; empty: made here.
+        plans: one per recipe, made by an earlier update on the same rollout; empty: made here.
+
+    Returns:
+        Gradient ``[S, R, ...]``; loss ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None in the first update on a rollout, where
+        every ratio is 1; the plans.
     """
     group, micro_batch = training.group, _slices(training.prompts * training.samples, training.micro_batches)
-    names, actions = tuple(others), len(draw.actions)
 
-    def one_seed(theta: Tensor, *flat: Tensor) -> tuple[Tensor, ...]:
-        mask, reward, truncated = flat[actions : actions + 3]
-        given, made = flat[actions + 3 : actions + 3 + len(names)], flat[actions + 3 + len(names) :]
-        rollouts = Rollouts.unchecked(
-            logp=logp_of(theta, flat[:actions]),
-            mask=mask,
-            reward=reward,
-            reward_parts=reward[:, None],
-            truncated=truncated,
-            group=group,
-            max_new_tokens=max_new_tokens,
-            **dict(zip(names, given, strict=True)),
-        )
-        now = Plan(*made) if made else recipe.plan(rollouts, micro_batch)
-        loss = recipe.loss(rollouts, now)
-        if not made:  # on policy still: nothing is clipped
-            return loss, now.mask, now.advantage, now.weight, now.kl_weight
-        gate = factors(recipe, rollouts, now)["gate"]
-        return loss, (gate == 0) * now.mask * now.advantage.sign()
+    def one_seed(
+        theta: Tensor, draw: Draw, others: Mapping[str, Tensor], plans: Sequence[Sequence[Tensor]]
+    ) -> tuple[Tensor, list[Tensor], list[tuple[Tensor, ...]]]:
+        logp = torch.vmap(logp_of)(theta, draw.actions).unbind()
+        losses, clipped, made = [], [], []
+        for r, recipe in enumerate(recipes):
+            rollouts = Rollouts.unchecked(
+                logp=logp[r],
+                mask=draw.mask[r],
+                reward=draw.reward[r],
+                reward_parts=draw.reward[r][:, None],
+                truncated=draw.truncated[r],
+                group=group,
+                max_new_tokens=max_new_tokens,
+                **{name: value[r] for name, value in others.items()},
+            )
+            now = Plan(*plans[r]) if plans else recipe.plan(rollouts, micro_batch)
+            losses.append(recipe.loss(rollouts, now))
+            if plans:
+                clipped.append((factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign())
+            else:  # on policy still: nothing is clipped
+                made.append((now.mask, now.advantage, now.weight, now.kl_weight))
+        return torch.stack(losses), clipped, made
 
     leaf = theta.detach().requires_grad_()
-    loss, *rest = torch.vmap(one_seed)(leaf, *draw.actions, *draw[1:], *others.values(), *plan)
+    given = [(plan.mask, plan.advantage, plan.weight, plan.kl_weight) for plan in plans]
+    loss, clipped, made = torch.vmap(one_seed)(leaf, draw, dict(others), given)
     loss.sum().backward()
     assert leaf.grad is not None
-    return leaf.grad, loss.detach(), rest[0].detach() if plan else None, plan or tuple(rest)
+    if not plans:
+        return leaf.grad, loss.detach(), None, [Plan(*fields) for fields in made]
+    return leaf.grad, loss.detach(), torch.stack(clipped, 1).detach(), plans
 
 
 @cache
@@ -227,85 +237,112 @@ def _slices(rows: int, parts: int) -> Tensor:
 
 
 def clip_norm(gradient: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Each seed's gradient scaled down to ``max_norm``; its norm before, and 1 where the limit bound, both ``[S]``."""
+    """Each run's gradient ``[B, ...]`` scaled down to ``max_norm``; its norm before, and 1 where the limit bound, both ``[B]``."""
     norm = gradient.flatten(1).norm(dim=1)
     bound = torch.zeros_like(norm) if max_norm is None else (norm > max_norm).to(norm.dtype)
     scale = torch.where(bound > 0, (max_norm or 1.0) / norm.clamp(min=torch.finfo(norm.dtype).tiny), 1.0)
     return gradient * scale.reshape(-1, *[1] * (gradient.ndim - 1)), norm, bound
 
 
-def optimiser(theta: Tensor, training: Training, learning_rate: float) -> torch.optim.Optimizer:
-    """The optimiser over the parameters of all seeds; both kinds work number by number, so seeds do not mix."""
+def optimiser(leaves: Sequence[Tensor], training: Training, learning_rates: Sequence[float]) -> torch.optim.Optimizer:
+    """The optimiser over the parameters of all seeds, one tensor per recipe; both kinds work number by number, so seeds do not mix."""
+    groups = [{"params": [leaf], "lr": rate} for leaf, rate in zip(leaves, learning_rates, strict=True)]
     if training.optimizer == "sgd":
-        return torch.optim.SGD([theta], lr=learning_rate)
-    return torch.optim.AdamW([theta], lr=learning_rate, betas=training.betas, weight_decay=0.0)
+        return torch.optim.SGD(groups)
+    return torch.optim.AdamW(groups, betas=training.betas, weight_decay=0.0)
 
 
 def learn(
-    recipe: Recipe,
-    theta: Tensor,
-    draw: Callable[[Tensor], Draw],
+    recipes: Sequence[Recipe],
+    start: Tensor,
+    draw: Callable[[Tensor, Sequence[torch.Generator]], Draw],
     logp_of: LogProbs,
     training: Training,
     *,
+    seeds: int | Sequence[int],
     max_new_tokens: int,
     observe: Callable[[Tensor, Draw | None, Seen | None], Mapping[str, Tensor]],
-    learning_rate: float | None = None,
+    learning_rates: Mapping[str, float] | None = None,
     progress: bool = False,
-) -> list[tuple[int, dict[str, Tensor]]]:
-    """Train every seed with one recipe.
+) -> pd.DataFrame:
+    """Train every recipe from every seed in one program: a *run* is one of the B = S x R pairs, seed by seed.
 
     Args:
-        recipe: the loss.
-        theta: ``[S, ...]`` float64, the parameters at step 0; not changed.
-        draw: theta -> one rollout of every seed.
-        logp_of: ``(theta of one seed, actions)`` -> ``[N, T]``.
+        recipes: the losses.
+        start: ``[...]`` float64, the parameters at step 0.
+        draw: (theta ``[B, ...]``, a generator per run) -> one rollout of every run.
+        logp_of: ``(theta of one run, actions)`` -> ``[N, T]``.
         training: settings.
+        seeds: how many (0 … n-1), or which. All recipes draw the same numbers.
         max_new_tokens: the constant normaliser's length.
-        observe: ``(theta before the updates, draw, seen)`` -> columns of the table, each ``[S]`` or ``[S, K]``; draw and seen are
-            None in the last row, where nothing is drawn any more.
-        learning_rate: in place of the settings' one.
+        observe: ``(theta before the updates, draw, seen)`` -> columns of the table, each ``[B]``; draw and seen are None in the last row,
+            where nothing is drawn any more.
+        learning_rates: per recipe name, in place of the settings' one.
         progress: a bar on a terminal.
 
     Returns:
-        (step, columns) for each recorded step.
+        One row per recipe, seed and recorded step.
     """
-    theta = theta.clone()
-    start, rows = theta.clone(), []
-    stepper = optimiser(theta, training, training.learning_rate if learning_rate is None else learning_rate)
-    for step in tqdm(range(training.steps), desc=recipe.name, disable=None if progress else True, leave=False):
-        before, batch = theta.clone(), draw(theta)
+    numbers, _ = generators(seeds)
+    shape = (len(numbers), len(recipes))
+    sources = [torch.Generator().manual_seed(number) for number in numbers for _ in recipes]
+    leaves = [start.expand(len(numbers), *start.shape).clone() for _ in recipes]
+    rates = [(learning_rates or {}).get(one.name, training.learning_rate) for one in recipes]
+    stepper, rows = optimiser(leaves, training, rates), []
+    frozen = any(map(needs_reference, recipes))
+    for step in tqdm(range(training.steps), desc="training", disable=None if progress else True, leave=False):
+        before = torch.stack(leaves, 1).flatten(0, 1)
+        batch = draw(before, sources)
         others = {}
         if training.updates > 1:
-            others["old_logp"] = torch.vmap(logp_of)(theta, batch.actions)
-        if needs_reference(recipe):
-            others["ref_logp"] = torch.vmap(logp_of)(start, batch.actions)
-        plan: tuple[Tensor, ...] = ()
-        losses, norms, bounds, clips = [], [], [], []
-        for _ in range(training.updates):
-            gradient, loss, clipped, plan = differentiate(recipe, logp_of, theta, batch, others, training, max_new_tokens, plan)
-            theta.grad, norm, bound = clip_norm(gradient, training.max_norm)
-            stepper.step()
-            losses.append(loss)
-            norms.append(norm)
-            bounds.append(bound)
-            clips += [] if clipped is None else [clipped]
+            others["old_logp"] = torch.vmap(logp_of)(before, batch.actions).unflatten(0, shape)
+        if frozen:
+            others["ref_logp"] = torch.vmap(logp_of, (None, 0))(start, batch.actions).unflatten(0, shape)
+        seen = _updates(recipes, logp_of, leaves, stepper, batch, others, training, max_new_tokens)
         if step % training.every == 0:
-            share = torch.stack(clips).sum(0) / training.updates if clips else torch.zeros_like(batch.mask, dtype=theta.dtype)
-            seen = Seen(losses[0], norms[0], torch.stack(bounds).mean(0), share)
-            rows.append((step, dict(observe(before, batch, seen))))
-    rows.append((training.steps, dict(observe(theta, None, None))))
-    return rows
+            rows.append((step, observe(before, batch, seen)))
+    rows.append((training.steps, observe(torch.stack(leaves, 1).flatten(0, 1), None, None)))
+    return tidy([one.name for one in recipes], numbers, rows)
 
 
-def tidy(runs: Mapping[str, list[tuple[int, dict[str, Tensor]]]], seeds: Sequence[int]) -> pd.DataFrame:
-    """One row per recipe, seed and recorded step, from what ``learn`` returned per recipe; every column is ``[S]``."""
+def _updates(
+    recipes: Sequence[Recipe],
+    logp_of: LogProbs,
+    leaves: Sequence[Tensor],
+    stepper: torch.optim.Optimizer,
+    batch: Draw,
+    others: Mapping[str, Tensor],
+    training: Training,
+    max_new_tokens: int,
+) -> Seen:
+    """All optimiser steps on one rollout; the leaves move in place."""
+    shape = (len(leaves[0]), len(leaves))
+    apart = Draw(tuple(a.unflatten(0, shape) for a in batch.actions), *(field.unflatten(0, shape) for field in batch[1:]))
+    plans: Sequence[Plan] = ()
+    losses, norms, bounds, clips = [], [], [], []
+    for _ in range(training.updates):
+        theta = torch.stack(list(leaves), 1)
+        gradient, loss, clipped, plans = differentiate(recipes, logp_of, theta, apart, others, training, max_new_tokens, plans)
+        limited, norm, bound = clip_norm(gradient.flatten(0, 1), training.max_norm)
+        for leaf, part in zip(leaves, limited.unflatten(0, shape).unbind(1), strict=True):
+            leaf.grad = part
+        stepper.step()
+        losses.append(loss.flatten())
+        norms.append(norm)
+        bounds.append(bound)
+        clips += [] if clipped is None else [clipped.flatten(0, 1)]
+    share = torch.stack(clips).sum(0) / training.updates if clips else torch.zeros_like(batch.mask, dtype=norms[0].dtype)
+    return Seen(losses[0], norms[0], torch.stack(bounds).mean(0), share)
+
+
+def tidy(names: Sequence[str], seeds: Sequence[int], rows: Sequence[tuple[int, Mapping[str, Tensor]]]) -> pd.DataFrame:
+    """One row per recipe, seed and recorded step; every column is ``[B]``, seed by seed."""
     import pandas as pd
 
-    tables = []
-    for name, rows in runs.items():
-        steps = [step for step, _ in rows]
-        table = {"recipe": name, "seed": [s for s in seeds for _ in steps], "step": steps * len(seeds)}
-        columns = {key: torch.stack([row[key] for _, row in rows], dim=1).reshape(-1).numpy() for key in rows[0][1]}
-        tables.append(pd.DataFrame({**table, **columns}))
-    return pd.concat(tables, ignore_index=True)
+    def column(key: str) -> Tensor:  # [steps, S, R] -> recipe, seed, step
+        return torch.stack([row[key] for _, row in rows]).reshape(len(rows), len(seeds), len(names)).permute(2, 1, 0).flatten()
+
+    steps = [step for step, _ in rows]
+    runs = [(name, seed) for name in names for seed in seeds]
+    table = {"recipe": [n for n, _ in runs for _ in steps], "seed": [s for _, s in runs for _ in steps]}
+    return pd.DataFrame({**table, "step": steps * len(runs), **{key: column(key).numpy() for key in rows[0][1]}})
