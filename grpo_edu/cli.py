@@ -254,6 +254,24 @@ def sample(
         typer.echo(f"wrote {written}")
 
 
+@app.command(name="export-html")
+def export_html(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="aggregation, advantage, difficulty, clip; all where none is given.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explorers"),
+) -> None:
+    """Write explorers as single HTML files that work offline, from disk, and inside another page (`<iframe src=clip.html>`).
+
+    Example: `grpo-edu export-html aggregation --out /tmp/explorers`
+    """
+    with plain_errors():
+        from .widgets.explorers import export
+
+        for path in export(names or [], out):
+            typer.echo(f"wrote {path}")
+
+
 @app.command()
 def figures(
     names: Annotated[list[str] | None, typer.Argument(help="Figures; all where none is given.")] = None,

@@ -148,6 +148,16 @@ def test_group_std_divides_an_advantage_per_token_by_the_std_of_its_own_row():
     assert found.flatten().tolist() == near([root, 2 * root, 3 * root] * 2 + [root / 3, 2 * root / 3, root] * 2)
 
 
+@pytest.mark.parametrize("size", range(3, 17))
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (0.1, 0.7)])
+def test_leave_one_out_std_leaves_the_lone_one_alone_at_every_group_size(size, low, high):
+    # the others are equal, so their std is 0 and nothing is divided: A = own - theirs. Cancelled squares must not pass for a std.
+    choice = Recipe(baseline=leave_one_out, scale=partial(leave_one_out_std, ddof=1, eps=1e-6))
+    for own, theirs in ((high, low), (low, high)):
+        rollouts = Rollouts.from_lengths([1] * size, [own] + [theirs] * (size - 1))
+        assert choice.plan(rollouts).advantage[0, 0].item() == pytest.approx(own - theirs, rel=1e-12)
+
+
 def test_leave_one_out_std_of_float32_rewards_far_from_zero():
     # 100 + 0, .1, .2, .3: leave-one-out advantages -.2, -.0667, .0667, .2; the others' std .1, .1528, .1528, .1
     reward = torch.tensor([100.0, 100.1, 100.2, 100.3])

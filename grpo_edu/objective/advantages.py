@@ -359,7 +359,9 @@ def leave_one_out_std(advantage: Tensor, reward: Tensor, group: Tensor, counted:
     )  # centred, so that squares do not cancel
     others = groups.size(group, counted) - counted.double()
     first, second = groups.total(x, group) - x, groups.total(x**2, group) - x**2
-    variance = (second - first**2 / others.clamp(min=1)) / (others - ddof).clamp(min=1)
+    squares = second - first**2 / others.clamp(min=1)
+    squares = torch.where(squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0)  # cancelled
+    variance = squares / (others - ddof).clamp(min=1)
     rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
     return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)

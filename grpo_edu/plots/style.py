@@ -47,11 +47,11 @@ def picture(function: Callable[P, R]) -> Callable[P, R]:
 class Picture(Figure):
     """A figure that no pyplot window knows of; a notebook shows it as PNG."""
 
-    def png(self) -> bytes:
-        """PNG bytes, the same for the same picture."""
-        buffer = io.BytesIO()
+    def png(self, dpi: int = 110, compress_level: int = 6) -> bytes:
+        """PNG bytes, the same for the same picture. A low ``compress_level`` (0 to 9) is faster, and the file larger."""
+        buffer, how = io.BytesIO(), {"compress_level": compress_level}
         with styled():
-            self.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
+            self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=how)
         return buffer.getvalue()
 
     def _repr_png_(self) -> bytes:

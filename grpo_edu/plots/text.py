@@ -120,4 +120,4 @@ def _token(text: str, i: int, t: int, data: dict[str, np.ndarray], norm: TwoSlop
     weight = data["weight"][i, t]
     sign = "up" if weight > 0 else "down" if weight < 0 else ""
     kind = f"{sign} clipped" if data["clipped"][i, t] else sign
-    return f'<span class="{kind}" style="{_colour(weight, norm)}" title="token {t}: {weight:+.6g}">{shown}</span>'
+    return f'<span data-token="{i},{t}" class="{kind}" style="{_colour(weight, norm)}" title="token {t}: {weight:+.6g}">{shown}</span>'

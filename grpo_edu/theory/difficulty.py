@@ -66,8 +66,14 @@ def gaps(recipe: Recipe, size: int) -> Tensor:
 
 def weight(recipe: Recipe, p: float, size: int) -> float:
     r"""w_G(p) of a recipe's advantage; 1 for REINFORCE and RLOO, (G-1)/G for Dr. GRPO."""
+    return weight_of(gaps(recipe, size), p)
+
+
+def weight_of(gap: Tensor, p: float) -> float:
+    r"""w_G(p) from the ``[G]`` gaps, for who needs it at many p."""
+    size = len(gap)
     chances = [math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s) for s in range(size)]
-    return sum(c * g for c, g in zip(chances, gaps(recipe, size).tolist(), strict=True))
+    return sum(c * g for c, g in zip(chances, gap.tolist(), strict=True))
 
 
 def objective(recipe: Recipe, p: float, size: int) -> float:
@@ -75,8 +81,14 @@ def objective(recipe: Recipe, p: float, size: int) -> float:
 
     .. math:: h_G(p) = \frac{1}{G} \sum_s (b_s - a_s)\, P[\mathrm{Bin}(G, p) \ge s+1]
     """
+    return objective_of(gaps(recipe, size), p)
+
+
+def objective_of(gap: Tensor, p: float) -> float:
+    r"""h_G(p) from the ``[G]`` gaps."""
+    size = len(gap)
     bins = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
-    return sum(g * sum(bins[s + 1 :]) for s, g in enumerate(gaps(recipe, size).tolist())) / size
+    return sum(g * sum(bins[s + 1 :]) for s, g in enumerate(gap.tolist())) / size
 
 
 def std_weight(p: float, size: int, *, ddof: int = 0, eps: float = 0.0) -> float:

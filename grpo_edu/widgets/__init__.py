@@ -1,1 +1,1 @@
-"""Explorers: pictures with their own controls, computed in the browser. They need anywidget; see ``widgets.explorer``."""
+"""Explorers: pictures with their own controls. Those computed in the browser need anywidget, the others ipywidgets."""

@@ -128,9 +128,9 @@ weight_map(three, rollouts, relative=True, title=title)
 # when its ratio passes 1.2? Of a wrong one?
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
 
 # %% [markdown]
 # The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is
@@ -168,6 +168,11 @@ from grpo_edu.plots.text import weights_on_text
 
 real = read_completions()
 weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
+
+# %%
+from grpo_edu.widgets.readers import token_view
+
+token_view()
 
 # %% [markdown]
 # All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale;

@@ -184,9 +184,9 @@ weight_map(recipes, four, title="REINFORCE praises the right answer; a baseline 
 # Give all answers reward 1: what do the three do? And with rewards 5, 4, 4, 4? (Static twin: the picture above.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["reinforce", "rloo", "dr_grpo"], lengths=[3] * 4, rewards=[1, 0, 0, 0], length_limit=3)
+AggregationExplorer(recipes=["reinforce", "rloo", "dr_grpo"], lengths=[3] * 4, rewards=[1, 0, 0, 0], length_limit=3)
 
 # %% [markdown]
 # ## 10. What breaks

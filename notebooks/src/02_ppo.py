@@ -150,6 +150,21 @@ heavy = reuse(grpo, even, [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates
 ratios_by_update(heavy, ["right", "wrong", "wrong", "wrong"], title="With momentum the ratio runs on to 3 while no token has a gradient")
 
 # %% [markdown]
+# The same with everything on a slider. **Predict:** a smaller step size, the same clip. Does the ratio end nearer to 1.2?
+#
+# <details><summary>Answer</summary>
+#
+# Hardly: with a tiny step and many updates the wrong answers still fall to 0.8, and the right one gets what they lose: 1 + 3 · 0.2 = 1.6. The
+# step size decides by how much each passes its bound.
+#
+# </details>
+
+# %%
+from grpo_edu.widgets.updates import reuse_lab
+
+reuse_lab()
+
+# %% [markdown]
 # ## 6. Used once, PPO is REINFORCE
 #
 # At ratio 1 the push is A·W, clip or no clip. Here with GRPO's advantages, lengths 2 and 8:
@@ -238,18 +253,12 @@ as_in_deepseekmath = recipe("ppo").but("1/|o|", aggregation=agg.sequence_mean)
 #
 # ## 10. Turn it yourself
 #
-# Raise the ratio of a right answer past 1.2, then of a wrong one; then widen `eps_high`. The static twin:
+# Put PPO's clip beside CISPO and SAPO, and let the ratio run; then turn the advantage to −1. (Static twin: the picture of section 4.)
 
 # %%
-from grpo_edu.plots.heatmap import weight_map
+from grpo_edu.widgets.clip import ClipExplorer
 
-off = Rollouts.from_lengths([4] * 4, rewards=[1, 0, 1, 0], ratio=[1.5, 1.5, 0.6, 0.6])
-weight_map([grpo, recipe("cispo")], off, title="Four of six cells survive PPO's clip; CISPO keeps them all")
-
-# %%
-from grpo_edu.widgets.explorer import WeightExplorer
-
-WeightExplorer(recipes=["grpo", "cispo"], lengths=[4] * 4, rewards=[1, 0, 1, 0], ratio=[1.5, 1.5, 0.6, 0.6])
+ClipExplorer(surrogates=["PPO clip", "dual clip", "CISPO", "SAPO"], advantage=1, ratio=1.3)
 
 # %% [markdown]
 # ## 11. In the frameworks

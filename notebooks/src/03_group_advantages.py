@@ -260,7 +260,7 @@ pd.DataFrame(advantages | {"outcome": grpo.plan(answers["two steps"]).advantage.
 # %% [markdown]
 # ## 10. The picture, and turn it yourself
 #
-# One success in six: who is pushed how hard? Flip rewards until the group is all right, or all wrong.
+# One success in six: who is pushed how hard? Below, the batch of section 3: flip rewards until a group is all right, or all wrong.
 
 # %%
 from grpo_edu.plots.heatmap import weight_map
@@ -270,9 +270,9 @@ three = [recipe("rloo"), grpo, recipe("dr_grpo")]
 weight_map(three, six, relative=True, title="In one group of equal lengths RLOO, GRPO and Dr. GRPO share one pattern")
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.advantage import AdvantageExplorer
 
-WeightExplorer(recipes=["rloo", "grpo", "dr_grpo"], lengths=[4] * 6, rewards=[1, 0, 0, 0, 0, 0], length_limit=4)
+AdvantageExplorer(rewards=[1, 0, 0, 0, 1, 1, 1, 0], group=[0, 0, 0, 0, 1, 1, 1, 1], lengths=[2, 2, 8, 4, 4, 4, 4, 4])
 
 # %% [markdown]
 # ## 11. In the frameworks

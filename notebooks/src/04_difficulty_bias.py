@@ -171,12 +171,13 @@ FIGURES["dynamic_sampling"].show()
 # %% [markdown]
 # ## 9. Turn it yourself
 #
-# Flip rewards and watch the push of the lone success under GRPO, Dr. GRPO and RLOO. (Static twin: the figure above.)
+# Start at G = 2 and let G grow: where does the curve of the std leave the flat one? Then change the yardstick. (Static twin: the picture of
+# section 3.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.difficulty import DifficultyExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "rloo"], lengths=[8] * 6, rewards=[1, 0, 0, 0, 0, 0])
+DifficultyExplorer(schemes=["mean/std", "mean", "maxrl"], p=0.05, size=2)
 
 # %% [markdown]
 # ## 10. In the frameworks

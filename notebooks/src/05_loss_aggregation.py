@@ -99,6 +99,11 @@ both
 # %%
 FIGURES["micro_batch_invariance"].show()
 
+# %%
+from grpo_edu.widgets.labs import accumulation_lab
+
+accumulation_lab()
+
 # %% [markdown]
 # Only the one whose formula says "of this micro-batch". In code the others break when a framework averages micro-batch means
 # instead of dividing by the step's own count. Two micro-batches, 2 tokens of loss 1 and 8 of loss 2: the mean of means is 1.5,
@@ -179,9 +184,9 @@ kinds = {"sequence mean": agg.sequence_mean, "token mean": agg.step_token_mean, 
 # picture of section 4.
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["bnpo", "grpo", "dapo(step)"], lengths=[4, 8, 24, 40], rewards=[1, 0, 1, 0], micro_batches=2)
+AggregationExplorer(recipes=["bnpo", "grpo", "dapo(step)"], lengths=[4, 8, 24, 40], rewards=[1, 0, 1, 0], micro_batches=2)
 
 # %% [markdown]
 # ## 10. In the frameworks

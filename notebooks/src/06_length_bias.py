@@ -165,6 +165,11 @@ policy, short = stopping.Stopping(mode="slip"), Training(steps=60, learning_rate
 rates = matched_learning_rate(push_sizes(arms, [stopping.rollouts(policy, short)]), 2.0)  # equally hard first steps
 last_step(stopping.train(arms, policy, short, seeds=5, learning_rates=rates), ["pass_rate", "length_right", "length_wrong"])
 
+# %%
+from grpo_edu.widgets.labs import toy_player
+
+toy_player()
+
 # %% [markdown]
 # ## 8. Would it appear anyway?
 #
@@ -204,9 +209,9 @@ FIGURES["token_efficiency"].show()
 # Make one wrong answer four times longer and read push and share in each panel. (Static twin: the picture of section 6.)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
+AggregationExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
 
 # %% [markdown]
 # ## 11. What breaks

@@ -73,7 +73,14 @@ from grpo_edu.plots.kl import kl_estimators
 
 kl_estimators(policy=0.9, reference=0.5, title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small")
 
+# %%
+from grpo_edu.widgets.labs import kl_explorer
+
+kl_explorer()
+
 # %% [markdown]
+# Move the policy to the reference: values and pulls vanish. Then put the reference at 0.9 and the policy at 0.5.
+#
 # ## 4. Two places: the reward, or the loss
 #
 # RLHF takes β·k1 from the *reward*, before any advantage. GRPO puts β·k3 into the *loss*, beside the policy term. Same β = 1,

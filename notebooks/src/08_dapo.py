@@ -240,9 +240,14 @@ from grpo_edu.plots.heatmap import weight_map
 weight_map([grpo, dapo, recipe("dapo(step)")], two, title="Eq. 8 gives both prompts the same say; the step mean gives it to the longer one")
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "dapo", "dapo(step)"], lengths=[2, 8, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1])
+AggregationExplorer(recipes=["grpo", "dapo", "dapo(step)"], lengths=[2, 8, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1])
+
+# %%
+from grpo_edu.widgets.labs import dapo_lab
+
+dapo_lab()
 
 # %% [markdown]
 # ## 8. In the frameworks

@@ -230,9 +230,9 @@ title = "GSPO cuts whole answers at a hair's breadth; CISPO keeps them all"
 weight_map([grpo, gspo, recipe("cispo")], far, relative=True, title=title)
 
 # %%
-from grpo_edu.widgets.explorer import WeightExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
 
-WeightExplorer(recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.3, 1.0, 0.7, 1.3], relative=True)
+AggregationExplorer(recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.3, 1.0, 0.7, 1.3], relative=True)
 
 # %% [markdown]
 # ## 10. What breaks

@@ -1,0 +1,145 @@
+"""How long from a key press to new pixels, for every explorer and panel, in JupyterLab and headless Chromium.
+
+Time runs from the key event's own time stamp to the end of the frame after the picture changed. The aggregation explorer holds
+8 completions x 64 tokens x 3 recipes. Targets: median <= 30 ms and p95 <= 50 ms for what computes in the browser, median <= 120 ms for
+what Python draws. Busy neighbours make every number larger, so the machine's load is printed too.
+
+python benchmarks/widget_speed.py [PRESSES]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+IN_BROWSER = {
+    "aggregation": ("aggregation import AggregationExplorer as f", "f(['grpo', 'dr_grpo', 'dapo'], [64] * 8, [1, 0] * 4)", "length of completion 1"),
+    "advantage": ("advantage import AdvantageExplorer as f", "f([1, 0] * 4)", "length of completion 1"),
+    "difficulty": ("difficulty import DifficultyExplorer as f", "f(['mean/std', 'mean', 'maxrl'])", "pass rate p"),
+    "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+}  # fmt: skip
+IN_PYTHON = {
+    "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
+    "accumulation lab": ("labs import accumulation_lab as f", "f()", "tokens of the last completion"),
+    "DAPO lab": ("labs import dapo_lab as f", "f()", "eps high"),
+    "toy player": ("labs import toy_player as f", "f()", "step"),
+    "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
+    "token view": ("readers import token_view as f", "f()", "completion"),
+    "run viewer": ("readers import run_viewer as f", "f('run')", "step"),
+}
+WATCH = """() => {
+  const picture = document.querySelector(".grpo-explorer .picture");
+  let start = null;
+  document.addEventListener("keydown", (event) => { start = event.timeStamp; window.took = null; }, true);
+  new MutationObserver(() => {
+    if (start === null) return;
+    const from = start;
+    start = null;
+    requestAnimationFrame(() => setTimeout(() => { window.took = performance.now() - from; }));
+  }).observe(picture, { childList: true, subtree: true });
+}"""
+KERNEL_IDLE = """() => { const w = window.jupyterapp?.shell?.currentWidget;
+    return w?.sessionContext?.isReady && w.sessionContext.session?.kernel?.status === "idle" }"""
+
+
+def make_run(folder: Path) -> None:
+    """A run to look at: the shipped completions as four steps."""
+    from grpo_edu.completions import shipped
+
+    (folder / "rollouts").mkdir(parents=True)
+    for step in range(0, 40, 10):
+        shutil.copy(shipped(), folder / "rollouts" / f"step-{step:05d}.jsonl")
+    (folder / "log.jsonl").write_text("".join(json.dumps({"step": k, "reward": k / 40}) + "\n" for k in range(40)))
+
+
+@contextmanager
+def lab(root: Path) -> Iterator[str]:
+    """JupyterLab on a folder; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = f"-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --port={port} --IdentityProvider.token=t".split()
+    command += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+    env = {**os.environ, "JUPYTERLAB_WORKSPACES_DIR": str(root / ".workspaces"), "JUPYTER_RUNTIME_DIR": str(root / ".runtime")}
+    server = subprocess.Popen([sys.executable, *command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status?token=t", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def write_notebook(root: Path, name: str, source: str) -> None:
+    """One cell."""
+    cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    text = json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+    (root / f"{name}.ipynb").write_text(text)
+
+
+def press(page: Page, label: str, presses: int) -> list[float]:
+    """Milliseconds of each press, one arrow and back (a length starts at its largest), after two that warm up."""
+    control = page.get_by_label(label, exact=True)
+    control.focus()
+    took = []
+    for k in range(presses + 2):
+        page.evaluate("window.took = null")
+        page.keyboard.press("ArrowLeft" if (k % 2 == 0) == label.startswith("length") else "ArrowRight")
+        page.wait_for_function("window.took !== null", timeout=30_000)
+        took.append(page.evaluate("window.took"))
+        page.wait_for_timeout(60)
+    return took[2:]
+
+
+def main(presses: int = 30) -> None:
+    """Print one line per explorer."""
+    print(f"load average {', '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
+        root = Path(name)
+        make_run(root / "run")
+        cases = {**IN_BROWSER, **IN_PYTHON}
+        for title, (what, call, _) in cases.items():
+            write_notebook(root, title, f"from grpo_edu.widgets.{what}\n{call}")
+        with lab(root) as url:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            for title, (_, _, label) in cases.items():
+                page = browser.new_page(viewport={"width": 1400, "height": 1000})
+                page.set_default_timeout(90_000)
+                page.goto(f"{url}/doc/tree/{title}.ipynb?token=t&reset")
+                page.wait_for_function(KERNEL_IDLE)
+                page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+                page.locator(".grpo-explorer .picture > *").first.wait_for()
+                page.wait_for_timeout(1000)
+                page.evaluate(WATCH)
+                took = sorted(press(page, label, presses))
+                high = took[max(0, round(0.95 * len(took)) - 1)]
+                where = "browser" if title in IN_BROWSER else "Python"
+                print(f"{title:<18} {where:<8} median {statistics.median(took):6.1f} ms   p95 {high:6.1f} ms", flush=True)
+                page.close()
+            browser.close()
+        print(f"load average {', '.join(f'{x:.1f}' for x in os.getloadavg())}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

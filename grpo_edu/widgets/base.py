@@ -1,0 +1,125 @@
+"""What every explorer is: a widget that computes in the browser, a picture for where none runs, a page for where no kernel runs."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..files import replacing
+from ..objective import axes
+from ..objective.recipe import Recipe, RecipeWarning
+
+try:
+    import anywidget
+    import traitlets as tr
+except ImportError as error:
+    raise ImportError('the explorers need anywidget, which is missing: pip install "grpo-edu[notebooks]"') from error
+
+STATIC = Path(__file__).parent / "static"
+
+
+def script(name: str) -> str:
+    """The JavaScript module of an explorer: the mathematics, what all share, and its own file, in this order."""
+    return "\n".join((STATIC / f"{part}.js").read_text(encoding="utf-8") for part in ("objective", "shared", name))
+
+
+def word(choice: axes.Choice) -> dict[str, Any]:
+    """A choice as JavaScript reads it: ``{"name": "group_std", "ddof": 1, "eps": 0.0}``."""
+    return {"name": axes.function_of(choice).__name__, **axes.settings(choice)}
+
+
+def spec(recipe: Recipe) -> dict[str, Any]:
+    """A recipe in words that JavaScript reads, with its label and the formula of its aggregation."""
+    return {
+        "label": f"{recipe.name} (KL left out)" if recipe.kl else recipe.name,
+        "formula": recipe.formula()["aggregation"],
+        **{axis: word(getattr(recipe, axis)) for axis in ("baseline", "scale", "surrogate", "aggregation")},
+        **{axis: [word(choice) for choice in getattr(recipe, axis)] for axis in ("rewards", "filters")},
+    }
+
+
+class Explorer(anywidget.AnyWidget):
+    """A picture with its own controls. Every control is a trait that Python can read and set; the formula runs in the browser.
+
+    ``SHOWN`` names the traits a reader turns; ``figure()`` draws the same state by matplotlib, from the library's own numbers.
+    """
+
+    TITLE = ""
+    _esm: Any
+    SHOWN: tuple[str, ...] = ()
+    specs = tr.Dict().tag(sync=True)
+
+    def known(self, axis: str, names: list[str]) -> list[str]:
+        """The names, where each is in ``specs``."""
+        unknown = [name for name in names if name not in self.specs]
+        if unknown:
+            raise ValueError(f"the explorer does not draw {unknown[0]!r}: expected {axis} out of {', '.join(self.specs)}.")
+        return names
+
+    def state(self) -> dict[str, Any]:
+        """What the JavaScript sees."""
+        return {name: getattr(self, name) for name in ("specs", *self.SHOWN)}
+
+    def figure(self) -> Any:
+        """The same picture by matplotlib."""
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The live widget, and a picture for where no widget runs."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        picture = io.BytesIO()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RecipeWarning)
+                self.figure().savefig(picture, format="png", dpi=100)
+        except ValueError:  # a state without an answer (a group of one); the live widget shows the message
+            return data, metadata
+        return {**data, "image/png": base64.b64encode(picture.getvalue()).decode()}, metadata
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)}' for name in self.SHOWN)})"
+
+    def page(self, title: str | None = None) -> str:
+        """The explorer as one HTML page that needs neither kernel nor network; the controls are live."""
+        return PAGE.format(
+            title=html.escape(self.TITLE if title is None else title),
+            state=json.dumps(self.state()).replace("</", "<\\/"),
+            script=str(self._esm).replace("</", "<\\/"),
+        )
+
+    def save_html(self, path: str | Path, title: str | None = None) -> Path:
+        """Write ``page()``. Returns the path."""
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(self.page(title), encoding="utf-8")
+        return Path(path)
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>:root {{ color-scheme: light dark }} body {{ margin: 16px; font-family: system-ui, sans-serif }}</style></head>
+<body><h1 style="font-size: 20px">{title}</h1><div id="app"></div>
+<script type="application/json" id="state">{state}</script>
+<script type="text/plain" id="esm">{script}</script>
+<script type="module">
+document.body.dataset.jpThemeLight = !matchMedia("(prefers-color-scheme: dark)").matches;
+const text = (id) => document.getElementById(id).textContent;
+const state = JSON.parse(text("state")), heard = {{}};
+const model = {{
+  get: (key) => state[key],
+  set: (key, value) => {{ state[key] = value; (heard["change:" + key] ?? []).forEach((tell) => tell()); }},
+  on: (event, tell) => (heard[event] ??= []).push(tell),
+  off: () => {{}},
+  save_changes: () => {{}},
+}};
+const {{ default: widget }} = await import(URL.createObjectURL(new Blob([text("esm")], {{ type: "text/javascript" }})));
+widget.render({{ model, el: document.getElementById("app") }});
+</script></body></html>
+"""

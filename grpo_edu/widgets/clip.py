@@ -1,0 +1,85 @@
+"""The clip explorer: objective and gradient of one token against its importance ratio. Level of evidence: exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..objective import axes
+from ..objective import surrogates as sur
+from ..theory.clip import pushes
+from .base import Explorer, script, tr, word
+
+OFFERED = {
+    "PPO clip": partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2),
+    "dual clip": partial(sur.dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0),
+    "CISPO": partial(sur.cispo, low=0.0, high=5.0),
+    "SAPO": partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
+    "GMPO, one token": partial(sur.gmpo, eps_low=0.4, eps_high=0.4),
+    "REINFORCE": sur.reinforce,
+}
+SETTINGS = ("eps_low", "eps_high", "cap", "high", "tau_pos", "tau_neg")
+
+
+class ClipExplorer(Explorer):
+    r"""Objective and gradient, side by side, of up to four surrogates; every control is a trait.
+
+    .. math:: \frac{\partial f}{\partial \log\pi_\theta} = A\,\rho\,g(\rho, A)
+
+    Args:
+        surrogates: one to four of ``OFFERED``.
+        advantage: 1 or -1.
+        ratio: importance ratio that is marked, 0.05 to 4.
+        state: the other traits, settings of every surrogate that has them. ``eps_low``, ``eps_high`` (GMPO: in log space), ``cap`` of
+            the dual clip, ``high`` of CISPO, ``tau_pos``, ``tau_neg`` of SAPO.
+
+    Raises:
+        ValueError: a surrogate that is not offered.
+        traitlets.TraitError: a value outside its range.
+    """
+
+    TITLE = "Objective and gradient of one token"
+    SHOWN = ("surrogates", "advantage", "ratio", *SETTINGS)
+    _esm = script("clip")
+    surrogates = tr.List(tr.Unicode(), maxlen=4).tag(sync=True)
+    advantage = tr.Enum((1, -1), 1).tag(sync=True)
+    ratio = tr.Float(1.0, min=0.05, max=4.0).tag(sync=True)
+    eps_low = tr.Float(0.2, min=0.0).tag(sync=True)
+    eps_high = tr.Float(0.2, min=0.0).tag(sync=True)
+    cap = tr.Float(3.0, min=1.0).tag(sync=True)
+    high = tr.Float(2.0, min=0.0).tag(sync=True)
+    tau_pos = tr.Float(1.0, min=0.01).tag(sync=True)
+    tau_neg = tr.Float(1.05, min=0.01).tag(sync=True)
+
+    def __init__(
+        self,
+        surrogates: Sequence[str] = ("PPO clip", "dual clip", "CISPO", "SAPO"),
+        advantage: int = 1,
+        ratio: float = 1.5,
+        **state: Any,
+    ) -> None:
+        specs = {name: {"label": name, "surrogate": word(choice)} for name, choice in OFFERED.items()}
+        super().__init__(specs=specs, surrogates=list(surrogates), advantage=advantage, ratio=ratio, **state)
+
+    @tr.validate("surrogates")
+    def _offered(self, proposal: Any) -> list[str]:
+        return self.known("surrogates", proposal["value"])
+
+    def surrogate(self, name: str) -> axes.Choice:
+        """A surrogate with the settings of the controls."""
+        own = {key: getattr(self, key) for key in SETTINGS if key in axes.settings(OFFERED[name])}
+        return partial(OFFERED[name], **own)
+
+    def push(self, name: str) -> float:
+        """Gradient by log π at the marked ratio, from the library itself by autograd."""
+        return pushes(self.surrogate(name), torch.tensor([self.ratio], dtype=torch.float64), float(self.advantage)).item()
+
+    def figure(self) -> Any:
+        """The same picture by matplotlib."""
+        from ..plots.explorers import clip_curves
+
+        chosen = {name: self.surrogate(name) for name in self.surrogates}
+        return clip_curves(chosen, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high))

@@ -1,0 +1,77 @@
+// A panel: native controls here, the picture made in Python. A value goes there, a picture or an error comes back.
+
+const REST = 150; // ms between the steps of a player
+
+function control(c) {
+  if (c.kind === "range") return slider(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
+  if (c.kind === "number") return field(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
+  if (c.kind === "tick") return tick(c.key, c.label);
+  if (c.kind === "play") return `<button type="button" ${attributes(c.key, c.label)}></button>`;
+  return select(c.key, c.label, c.options);
+}
+
+const controlOf = (s, key) => s.controls.find((c) => c.key === key);
+const controls = (s) => bar(...s.controls.map(control));
+
+function shown(key, s) {
+  const c = controlOf(s, key), value = s.values[key];
+  if (c.kind === "play") return { value: value ? "❚❚ pause" : "▶ play", label: value ? `pause: ${c.label}` : `play: ${c.label}` };
+  return { value, max: c.kind === "range" ? c.max : undefined };
+}
+
+function changes(key, s) {
+  const c = controlOf(s, key);
+  if (!c) return undefined;
+  const read = (input) => {
+    if (c.kind === "tick") return input.checked;
+    if (c.kind === "play") return !s.values[key];
+    if (c.kind === "number") return parse(input, c.label, { min: c.min, max: c.max });
+    return c.kind === "range" ? Number(input.value) : input.value;
+  };
+  return (input) => ({ values: { ...s.values, [key]: read(input) } });
+}
+
+function answer(s) {
+  if (s.error) throw new Error(s.error);
+  return s.content;
+}
+
+// While a player runs, the next step follows when the picture of the last one has come.
+function play(root, s) {
+  const c = s.controls.find((one) => one.kind === "play");
+  if (!c) return;
+  clearTimeout(root.next);
+  const of = root.querySelector(`[data-key="${c.of}"]`);
+  if (s.values[c.key]) root.next = setTimeout(() => {
+    if (!root.isConnected) return;
+    if (Number(of.value) >= Number(of.max)) return root.querySelector(`[data-key="${c.key}"]`).click();
+    of.stepUp();
+    of.dispatchEvent(new Event("input", { bubbles: true }));
+  }, REST);
+}
+
+function draw(root, s, content) {
+  const picture = root.querySelector(".picture");
+  root.querySelector("details").hidden = true;
+  if (root.drawn !== s.drawn) {
+    picture.innerHTML = content;
+    root.drawn = s.drawn;
+    play(root, s);
+  }
+  picture.querySelectorAll(`[data-token="${s.values.completion},${s.values.token}"]`).forEach((token) => token.classList.add("picked"));
+}
+
+const keys = ["controls", "values", "content", "error", "drawn"];
+const render = explorer({ keys, controls, shown, changes, answer, draw });
+export default {
+  render({ model, el }) {
+    const done = render({ model, el });
+    el.addEventListener("click", (event) => { // a token of a text is chosen with the mouse; the keyboard has the controls
+      const place = event.target.closest?.("[data-token]")?.dataset.token.split(",").map(Number);
+      if (!place) return;
+      model.set("values", { ...model.get("values"), completion: place[0], token: place[1] });
+      model.save_changes();
+    });
+    return done;
+  },
+};

@@ -1,0 +1,376 @@
+"""The explorers without a browser: their JavaScript against the library, their traits, their pictures, their pages."""
+
+import base64
+import json
+import math
+import random
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+import traitlets
+
+pytest.importorskip("anywidget", reason="the explorer needs anywidget")
+
+from typer.testing import CliRunner
+
+import grpo_edu
+from grpo_edu.cli import app
+from grpo_edu.objective.advantages import given
+from grpo_edu.objective.aggregation import token_sum
+from grpo_edu.objective.axes import run, settings
+from grpo_edu.objective.surrogates import ppo_clip
+from grpo_edu.theory.clip import pushes
+from grpo_edu.widgets import clip, difficulty
+from grpo_edu.widgets.advantage import AdvantageExplorer
+from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
+from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.difficulty import DifficultyExplorer
+from grpo_edu.widgets.estimators import ESTIMATORS
+from grpo_edu.widgets.explorers import EXPLORERS
+
+NODE = shutil.which("node")
+RUN = """
+import fs from "node:fs";
+const { script, states } = JSON.parse(fs.readFileSync(0, "utf8"));
+const { answer } = await import("data:text/javascript;base64," + Buffer.from(script).toString("base64"));
+const tried = (state) => { try { return answer(state); } catch (error) { return { error: error.message }; } };
+process.stdout.write(JSON.stringify(states.map(tried)));
+"""
+
+
+def javascript(states, kind=AggregationExplorer):
+    """What the formula of an explorer's page says for each state."""
+    if NODE is None:
+        pytest.skip("node is not installed")
+    command = [NODE, "--input-type=module", "-e", RUN]
+    given = json.dumps({"script": kind._esm, "states": states})
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def state_of(explorer, **changes):
+    return explorer.state() | changes
+
+
+def random_explorer(seed):
+    """1 or 2 prompts, lengths from 1, rewards with many ties, ratios on both sides of every clip."""
+    r = random.Random(seed)
+    prompts = 1 + seed % 2
+    n = r.randint(2 * prompts, 8)
+    group = [i * prompts // n for i in range(n)]
+    kind = r.choice([[0.0, 1.0], [0.0, 1.0], [0.0, 0.25, 0.7, 1.0], [0.7]])
+    rewards = [r.choice(kind) for _ in range(n)]
+    if seed % 5 == 0:
+        rewards = [0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)]  # the first prompt is dead
+    return AggregationExplorer(
+        lengths=[r.choice([1, r.randint(1, 64)]) for _ in range(n)],
+        rewards=rewards,
+        group=group,
+        ratio=[r.choice([1.0, r.uniform(0.5, 2.0)]) for _ in range(n)],
+        eps_low=r.choice([None, r.uniform(0, 0.6)]),
+        eps_high=r.choice([None, r.uniform(0, 0.6)]),
+        length_limit=r.randint(64, 512),
+        micro_batches=r.randint(1, n),
+    )
+
+
+def random_rewards(seed):
+    """An AdvantageExplorer: 1 or 2 prompts of 2 to 8 completions, many ties, dead prompts."""
+    r, prompts = random.Random(seed), 1 + seed % 2
+    n = r.randint(2 * prompts, 16)
+    kind = r.choice([[0.0, 1.0], [0.0, 1.0], [-1.0, 1.0], [0.0, 0.25, 0.7, 1.0], [0.7]])
+    return AdvantageExplorer(
+        [r.choice(kind) for _ in range(n)],
+        [r.randint(1, 64) for _ in range(n)],
+        [i * prompts // n for i in range(n)],
+        ddof=r.randint(0, 1),
+        eps=r.choice([0.0, 1e-4, 0.1]),
+        k=r.randint(1, 4),
+        greedy=r.choice([True, False]),
+    )
+
+
+def test_every_estimator_of_the_advantage_explorer_is_the_librarys():
+    explorers = [random_rewards(seed) for seed in range(60)]
+    refused = 0
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], AdvantageExplorer), strict=True):
+        assert [line["name"] for line in got] == list(ESTIMATORS)
+        for line in got:
+            if "error" in line:
+                with pytest.raises(ValueError, match="k = "):
+                    explorer.advantages(line["name"])
+                refused += 1
+                continue
+            want = explorer.advantages(line["name"])
+            torch.testing.assert_close(torch.tensor(line["advantage"], dtype=torch.float64), want, rtol=1e-12, atol=1e-12)
+            assert line["sum"] == pytest.approx(want.sum().item(), abs=1e-12)
+    assert refused > 0
+
+
+def test_a_group_of_one_has_an_advantage_only_where_nobody_is_compared():
+    answers = {line["name"]: line for line in javascript([AdvantageExplorer([1], greedy=False).state()], AdvantageExplorer)[0]}
+    assert answers["none"]["advantage"] == answers["greedy"]["advantage"] == [1]
+    assert {name for name, line in answers.items() if "group size 1" in line.get("error", "")} == {
+        "mean", "mean/std", "others", "others/std", "batch std", "whiten", "maxrl", "opo", "gpg",
+    }  # fmt: skip
+
+
+def test_a_lone_success_of_four_by_hand():
+    answers = {line["name"]: line.get("advantage") for line in javascript([AdvantageExplorer().state()], AdvantageExplorer)[0]}
+    assert answers["mean"] == [0.75, -0.25, -0.25, -0.25]
+    assert answers["mean/std"] == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-14)  # std, ddof 1: 1/2
+    assert answers["others"] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3], rel=1e-14)
+    assert answers["maxrl"] == [3, -1, -1, -1]
+    # with k = 2: right 2; wrong 2·(1 - C(2,1)/C(3,1)) = 2/3
+    assert answers["pass@k"] == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3], rel=1e-14)
+
+
+def test_the_curves_of_the_difficulty_explorer_are_the_librarys():
+    r = random.Random(0)
+    explorers = [
+        DifficultyExplorer(
+            names, r.uniform(0.01, 0.99), r.choice([2, 3, 8, 24]), frame=r.choice(difficulty.FRAMES), ddof=r.randint(0, 1), eps=0.01, k=2
+        )
+        for names in (difficulty.OFFERED[:4], difficulty.OFFERED[4:8], difficulty.OFFERED[6:10])
+        for _ in range(4)
+    ]  # fmt: skip
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], DifficultyExplorer), strict=True):
+        for line in got["lines"]:
+            assert line["w"] == pytest.approx(explorer.weight(line["name"]), rel=1e-12, abs=1e-12)
+            assert line["h"] == pytest.approx(explorer.objective(line["name"]), rel=1e-12, abs=1e-12)
+            assert line["weight"][49] == pytest.approx(explorer.weight(line["name"], got["ps"][49]), rel=1e-12, abs=1e-12)
+        assert got["silent"] == pytest.approx(explorer.p**explorer.size + (1 - explorer.p) ** explorer.size, rel=1e-13)
+
+
+def test_pass_at_k_larger_than_the_group_is_refused_on_its_own_line():
+    got = javascript([DifficultyExplorer(["mean", "pass@k"], size=4, k=5).state()], DifficultyExplorer)[0]
+    assert got["lines"][0]["w"] == pytest.approx(0.75, rel=1e-14)  # (G-1)/G
+    assert got["lines"][1]["error"] == "k is 5: expected at most 4, the completions of a prompt."
+
+
+def random_clip(seed):
+    r = random.Random(seed)
+    return ClipExplorer(
+        list(clip.OFFERED)[seed % 3 : seed % 3 + 4], r.choice([1, -1]), r.uniform(0.05, 4.0), eps_low=r.uniform(0, 0.6),
+        eps_high=r.uniform(0, 0.6), cap=r.uniform(1, 3), high=r.uniform(0.5, 3), tau_pos=r.uniform(0.5, 2), tau_neg=r.uniform(0.5, 2),
+    )  # fmt: skip
+
+
+def test_gradient_and_objective_of_the_clip_explorer_are_the_librarys():
+    explorers = [random_clip(seed) for seed in range(60)]
+    seen = set()
+    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], ClipExplorer), strict=True):
+        for line in got["lines"]:
+            assert line["push"] == pytest.approx(explorer.push(line["name"]), rel=1e-12, abs=1e-15)
+            seen.add((line["name"], line["push"] == 0))
+            if line["name"] not in ("CISPO", "REINFORCE"):
+                assert line["value"] == pytest.approx(value(explorer, line["name"]), rel=1e-12, abs=1e-15)
+    assert {("PPO clip", True), ("PPO clip", False), ("dual clip", True)} <= seen
+
+
+def value(explorer, name):
+    """The surrogate itself, one token."""
+    old = torch.full((1, 1), -1.0, dtype=torch.float64)
+    logp = old + torch.tensor(explorer.ratio, dtype=torch.float64).log()
+    inputs = {"logp": logp, "old_logp": old, "mask": torch.ones(1, 1, dtype=torch.bool)}
+    return run(explorer.surrogate(name), {**inputs, "advantage": torch.full_like(old, explorer.advantage)}).item()
+
+
+@pytest.mark.parametrize("name", ["CISPO", "REINFORCE"])
+@pytest.mark.parametrize("advantage", [1, -1])
+def test_where_the_ratio_is_detached_the_drawn_objective_is_the_integral_of_the_gradient(name, advantage):
+    places = [0.3, 0.9, 1.4, 3.1]
+    states = [ClipExplorer([name], advantage, ratio, high=1.3).state() for ratio in places]
+    values = [got["lines"][0]["value"] for got in javascript(states, ClipExplorer)]
+    for i in range(3):  # Simpson in log ratio, cut at the kink
+        cuts = sorted({places[i], places[i + 1], *[c for c in (1.3,) if places[i] < c < places[i + 1]]})
+        work = sum(
+            simpson(ClipExplorer([name], advantage, high=1.3).surrogate(name), a, b, advantage) for a, b in pairwise(cuts)
+        )
+        assert values[i + 1] - values[i] == pytest.approx(work, abs=1e-10)
+
+
+def simpson(choice, low, high, advantage, parts=400):
+    at = torch.linspace(0, 1, parts + 1, dtype=torch.float64)
+    logs = math.log(low) * (1 - at) + math.log(high) * at
+    push = pushes(choice, logs.exp(), float(advantage))
+    factor = torch.tensor([1, *[4, 2] * (parts // 2 - 1), 4, 1], dtype=torch.float64)
+    return ((push * factor).sum() * (logs[-1] - logs[0]) / parts / 3).item()
+
+
+@pytest.mark.parametrize("kind", EXPLORERS.values(), ids=EXPLORERS)
+def test_every_explorer_shows_a_png_where_no_widget_runs_and_names_its_state(kind):
+    explorer = kind()
+    data, _ = explorer._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert data["text/plain"].startswith(f"{kind.__name__}({kind.SHOWN[0]}=")
+
+
+def test_what_is_not_offered_is_refused_by_name():
+    with pytest.raises(ValueError, match="does not draw 'std': expected schemes out of none, mean"):
+        DifficultyExplorer(["std"])
+    with pytest.raises(ValueError, match="does not draw 'gspo': expected surrogates out of PPO clip"):
+        ClipExplorer(["gspo"])
+    with pytest.raises(traitlets.TraitError):
+        ClipExplorer(advantage=2)
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")  # a wide clip on GSPO is one of the things to explore
+def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_offered_recipe():
+    explorers = [random_explorer(seed) for seed in range(60)]
+    answers = javascript([state_of(explorer, recipes=list(OFFERED)) for explorer in explorers])
+    seen = {"clipped": 0, "dead": 0, "two prompts": 0, "length 1": 0}
+    for explorer, answer in zip(explorers, answers, strict=True):
+        for name, got in zip(OFFERED, answer, strict=True):
+            assert got["name"] == name
+            want = explorer.weights(name)
+            total = want.abs().sum()
+            mask = explorer.rollouts().mask
+            per_token = mask * torch.tensor(got["weight"], dtype=torch.float64)[:, None]
+            torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-16)
+            share = want.sum(dim=1) / total if total > 0 else torch.zeros(len(mask), dtype=torch.float64)
+            torch.testing.assert_close(torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-14)
+            parts = [torch.tensor(got[k], dtype=torch.float64) for k in ("advantage", "aggregation", "ratio", "gate", "weight")]
+            torch.testing.assert_close(parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0)
+            seen["clipped"] += any(got["clipped"])
+            seen["dead"] += any(got["dead"])
+        seen["two prompts"] += len(set(explorer.group)) == 2
+        seen["length 1"] += 1 in explorer.lengths
+    assert min(seen.values()) >= 10, seen
+
+
+def test_javascript_refuses_what_the_library_refuses_and_says_why():
+    explorer = AggregationExplorer(["reinforce", "grpo"], [3], [1])
+    odd = grpo_edu.RECIPES["grpo"].but(name="odd", aggregation=token_sum, kl=None)
+    outside = grpo_edu.Recipe(name="outside", baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2))
+    unknown = AggregationExplorer([odd, outside])
+    states = [
+        state_of(explorer),
+        state_of(explorer, length_limit=2),
+        state_of(explorer, lengths=[0]),
+        state_of(explorer, rewards=[1, 0]),
+        state_of(explorer, micro_batches=2),
+        state_of(explorer, recipes=[]),
+        state_of(unknown),
+    ]
+    alone, *wrong, words = javascript(states)
+    assert alone[0]["weight"] == [1]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
+    assert alone[1]["error"].startswith("group size 1: no relative signal.")
+    assert [w["error"].split(":")[0] for w in wrong] == [
+        "C is 2",
+        "length of completion 1 is 0",
+        "rewards has 2 entries but there are 1 completions",
+        "micro-batches is 2",
+        "the choice of recipes is empty",
+    ]
+    assert words[0]["error"] == "the explorer does not draw the aggregation 'token_sum'."
+    assert words[1]["error"] == "the explorer does not draw the baseline 'given'."
+
+
+def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_grpo_and_as_hard_by_dr_grpo():
+    # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on both, A = -1/3
+    explorer = AggregationExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
+    grpo, dr_grpo = javascript([state_of(explorer)])[0]
+    assert grpo["weight"][2] == pytest.approx(grpo["weight"][1] / 4, rel=1e-14)
+    assert dr_grpo["weight"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
+
+
+def test_the_traits_are_the_rollouts_the_library_sees():
+    explorer = AggregationExplorer(["dapo"], [2, 5, 3], [1, 0, 0.5], ratio=1.5, length_limit=9)
+    explorer.lengths = [4, 5, 1]
+    rollouts = explorer.rollouts()
+    assert rollouts.lengths.tolist() == [4, 5, 1]
+    assert rollouts.reward.tolist() == [1, 0, 0.5]
+    assert rollouts.group.tolist() == [0, 0, 0]
+    assert rollouts.max_new_tokens == 9
+    torch.testing.assert_close((rollouts.logp - rollouts.old_logp).exp()[:, 0], torch.full((3,), 1.5, dtype=torch.float64))
+    assert explorer.weights("dapo").shape == (3, 5)
+    assert explorer.micro_batch().tolist() == [0, 0, 1]
+    assert "(KL left out)" in explorer.specs["grpo"]["label"]
+    assert explorer.recipe("grpo").kl is None
+
+
+def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
+    explorer = AggregationExplorer(["cispo"], eps_low=0.3, eps_high=0.4)
+    assert settings(explorer.recipe("cispo").surrogate) == {"low": 0.7, "high": 1.4}
+    assert settings(explorer.recipe("grpo").surrogate) == {"eps_low": 0.3, "eps_high": 0.4}
+    assert settings(explorer.recipe("rloo").surrogate) == {}
+    explorer.eps_low = None
+    assert settings(explorer.recipe("cispo").surrogate) == {"low": 0.0, "high": 1.4}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lengths", [0]), ("lengths", [65]), ("ratio", [0.1]), ("eps_low", -0.1), ("recipes", ["grpo"] * 5)]
+)
+def test_a_trait_outside_its_range_is_refused(name, value):
+    with pytest.raises(traitlets.TraitError):
+        setattr(AggregationExplorer(), name, value)
+
+
+def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_drawn():
+    with pytest.raises(ValueError, match="the explorer does not draw 'ppo': expected recipes out of reinforce, rloo"):
+        AggregationExplorer(["ppo"])
+    own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
+    explorer = AggregationExplorer([own], [2, 2], [1, 0])
+    # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
+    assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx([1 / 128, -1 / 128], rel=1e-14)
+    assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)
+
+
+def test_the_display_holds_the_live_widget_and_a_png_for_where_none_runs():
+    data, _ = AggregationExplorer(["gspo"], eps_low=0.2)._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+    assert "AggregationExplorer(recipes=['gspo']" in data["text/plain"]
+
+
+def test_a_state_without_an_answer_displays_the_widget_without_the_picture():
+    data, _ = AggregationExplorer(["grpo"], [3], [1])._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert "image/png" not in data
+
+
+def test_the_saved_page_calls_no_address_and_no_text_of_it_closes_a_script(tmp_path):
+    nasty = grpo_edu.RECIPES["dapo"].but(name="</script><b>")
+    path = AggregationExplorer([nasty]).save_html(tmp_path / "made" / "page.html", title="a </title> <i>")
+    page = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "import(" in page
+    assert page.count("</script>") == page.count("<script")
+    assert "a &lt;/title&gt; &lt;i&gt;" in page
+    state = json.loads(re.search(r'id="state">(.*?)</script>', page)[1])
+    assert state["recipes"] == ["</script><b>"]
+    assert [p.name for p in (tmp_path / "made").iterdir()] == ["page.html"]
+
+
+def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tmp_path):
+    cli = CliRunner()
+    done = cli.invoke(app, ["export-html", "--out", str(tmp_path / "all")])
+    assert done.exit_code == 0
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(f"{name}.html" for name in EXPLORERS)
+    one = cli.invoke(app, ["export-html", "clip", "--out", str(tmp_path / "one")])
+    assert [p.name for p in (tmp_path / "one").iterdir()] == ["clip.html"]
+    assert str(tmp_path / "one" / "clip.html") in one.output
+    wrong = cli.invoke(app, ["export-html", "clips"])
+    assert wrong.exit_code == 2
+    assert "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip" in wrong.output
+
+
+def test_the_package_does_not_load_the_widgets():
+    code = "import sys, grpo_edu, grpo_edu.widgets; print(sorted({'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_anywidget_the_error_names_the_extra():
+    code = "import sys; sys.modules['anywidget'] = None; import grpo_edu.widgets.base"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert 'pip install "grpo-edu[notebooks]"' in done.stderr.splitlines()[-1]

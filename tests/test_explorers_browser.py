@@ -1,0 +1,405 @@
+"""The explorers in a real browser: the saved page in headless Chromium, and a notebook in JupyterLab."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the explorer needs anywidget")
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+from playwright.sync_api import expect, sync_playwright
+
+from grpo_edu.widgets.advantage import AdvantageExplorer
+from grpo_edu.widgets.aggregation import AggregationExplorer
+from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.difficulty import DifficultyExplorer
+from grpo_edu.widgets.explorers import EXPLORERS
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+KERNEL_IDLE = """() => { const w = window.jupyterapp?.shell?.currentWidget;
+    return w?.sessionContext?.isReady && w.sessionContext.session?.kernel?.status === "idle" }"""
+OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+    const boxes = [...svg.querySelectorAll("text")].map((t) => [t.textContent, t.getBoundingClientRect()]);
+    const meet = (p, q) => p.left < q.right && q.left < p.right && p.top + 2 < q.bottom && q.top + 2 < p.bottom;
+    return boxes.flatMap(([a, p], i) => boxes.slice(i + 1).filter(([b, q]) => meet(p, q)).map(([b]) => a + " | " + b));
+})"""
+CELLS = {
+    "aggregation": """
+import ipywidgets
+from grpo_edu.widgets.aggregation import AggregationExplorer
+explorer = AggregationExplorer(["grpo", "dr_grpo"])
+heard = ipywidgets.HTML("nothing yet")
+def hear(change):
+    heard.value = f"python: {explorer.rollouts().lengths.tolist()}"
+explorer.observe(hear, "lengths")
+display(explorer, heard)
+""",
+    "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
+    "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
+    "panels": """
+from grpo_edu.widgets import labs, readers
+display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+""",
+    "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
+}
+SERVER = "notebook" if importlib.util.find_spec("notebook") else "jupyterlab"
+QUIET = '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; set CHROMIUM to its path"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Opens the saved page of an explorer; at the end of the test nothing may have failed or called the network."""
+    pages, trouble = [], []
+
+    def go(explorer, width=1200):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.on("pageerror", lambda error: trouble.append(str(error)))
+        page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
+        page.on("request", lambda request: None if request.url.startswith(("file:", "blob:")) else trouble.append(request.url))
+        page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
+        page.locator("svg").first.wait_for()
+        pages.append(page)
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
+    assert trouble == []
+
+
+def cells(page, recipe, i):
+    return row(page, recipe, i).locator(".cells")
+
+
+def row(page, recipe, i):
+    return page.locator(f'[data-recipe="{recipe}"] [data-row="{i}"]')
+
+
+def test_every_completion_has_its_controls(open_page):
+    page = open_page(AggregationExplorer())
+    controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
+    assert controls.count() == 4 + 7 + 4 * 3 + 1
+    for picture in page.locator("svg").all():
+        assert "of the step" in picture.locator("title").first.text_content()
+    expect(page.get_by_role("button", name="reward of completion 2: wrong 0")).to_be_visible()
+
+
+@pytest.mark.parametrize("kind", EXPLORERS.values(), ids=EXPLORERS)
+def test_every_control_of_every_explorer_is_named_and_every_picture_is_described(open_page, kind):
+    page = open_page(kind())
+    controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
+    names = [control.get_attribute("aria-label") for control in controls.all()]
+    assert all(names)
+    assert len(set(names)) == len(names)
+    assert all(control.get_attribute("data-lm-suppress-shortcuts") == "true" for control in controls.all())
+    for picture in page.locator("svg:not([aria-hidden])").all():
+        assert picture.get_attribute("role") == "img"
+        assert len(picture.locator("title").first.text_content()) > 20
+
+
+def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
+    # grpo, one right of two, lengths 8 and 8: A = ±1/√2 (ddof 1), W = 1/(2·8); one more token: 1/(2·9)
+    page = open_page(AggregationExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
+    first = row(page, "grpo", 0)
+    expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "8")
+    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
+    expect(first.locator("text").nth(1)).to_have_text("+0.0442")
+    page.get_by_label("length of completion 1").press("ArrowRight")
+    expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "9")
+    assert cells(page, "grpo", 0).get_attribute("d").count("M") == 9
+    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
+    expect(first.locator("text").nth(1)).to_have_text("+0.0393")
+    expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
+    expect(row(page, "dr_grpo", 0).locator("text").nth(2)).to_have_text("+53 %")  # 9 of 17 tokens, all pushed alike
+
+
+def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_page):
+    page = open_page(AggregationExplorer(["grpo"], [4, 4, 4, 4], [1, 0, 1, 0]))
+    page.get_by_label("reward of completion 2").press("Enter")
+    page.get_by_label("reward of completion 4").press("Space")
+    expect(page.locator(".note")).to_have_text("every reward is equal: no signal")
+    assert row(page, "grpo", 0).get_attribute("data-weight") == "0"
+    page.get_by_label("reward of completion 2").press("Enter")
+    page.get_by_label("importance ratio of completion 1").press("End")
+    expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
+    assert "ratio 2 · gate 0 = 0" in page.locator(".why").text_content()
+    assert cells(page, "grpo", 0).get_attribute("fill").startswith("url(#")
+    page.get_by_label("second prompt").press("Space")
+    expect(page.locator(".who").nth(2)).to_have_text("prompt 2 · completion 3")
+    expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")
+    page.get_by_label("recipe 2").select_option("cispo")
+    expect(page.locator("section")).to_have_count(2)
+    assert float(row(page, "cispo", 0).get_attribute("data-weight")) > 0  # its cap of 5 leaves a ratio of 2 alone
+
+
+@pytest.mark.parametrize(
+    ("label", "bad", "good", "message"),
+    [
+        ("completions", "9", "3", "completions is 9: expected a whole number, 1 to 8."),
+        ("clip low", "-1", "", "clip low is -1: expected 0 or more, or nothing for the recipe's own."),
+        ("C = max_new_tokens", "10", "70", "C is 10: expected at least 32, the longest completion."),
+        ("micro-batches", "5", "4", "micro-batches is 5: expected a whole number, 1 to 4."),
+        ("completions", "", "2", "completions is not a number: expected a whole number, 1 to 8."),
+    ],
+)
+def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_picture_back(open_page, label, bad, good, message):
+    page = open_page(AggregationExplorer(["grpo", "bnpo"]))
+    page.get_by_label(label, exact=True).fill(bad)
+    expect(page.locator(".message").first).to_have_text(message)
+    expect(page.locator("svg")).to_have_count(0)
+    page.get_by_label(label, exact=True).fill(good)
+    expect(page.locator("svg")).to_have_count(2)
+    expect(page.locator(".message").first).to_be_hidden()
+
+
+def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_one_that_does_not(open_page):
+    page = open_page(AggregationExplorer(["reinforce", "grpo"]))
+    page.get_by_label("completions", exact=True).fill("1")
+    expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text("group size 1: no relative signal")
+    expect(page.locator("svg")).to_have_count(1)
+    page.get_by_label("completions", exact=True).fill("2")
+    expect(page.locator("svg")).to_have_count(2)
+
+
+def test_clicking_a_reward_changes_every_estimator_and_a_dead_group_says_so(open_page):
+    page = open_page(AdvantageExplorer([1, 0]))
+    cell = page.locator('[data-estimator="mean/std"] [data-row="0"]')
+    assert float(cell.get_attribute("data-advantage")) == pytest.approx(0.5**0.5, rel=1e-12)
+    page.get_by_label("std divides by").select_option("0")
+    assert float(cell.get_attribute("data-advantage")) == pytest.approx(1.0, rel=1e-12)
+    page.get_by_label("reward of completion 2").click()
+    expect(page.locator(".note")).to_contain_text("every reward is equal")
+    assert cell.get_attribute("data-advantage") == "0"
+    assert page.locator('[data-estimator="none"] [data-row="0"]').get_attribute("data-advantage") == "1"
+    page.get_by_label("k of pass@k").fill("3")
+    expect(page.locator('[data-estimator="pass@k"]')).to_contain_text("k is 3: expected at most 2")
+
+
+def test_group_size_and_pass_rate_by_keyboard_move_the_curve_and_the_dead_group_probability(open_page):
+    page = open_page(DifficultyExplorer(["mean"], 0.5, 2))
+    line = page.locator('[data-panel="weight"] [data-line="mean: Dr. GRPO"]')
+    assert float(line.get_attribute("data-at")) == pytest.approx(1 / 2, rel=1e-12)  # (G-1)/G
+    assert float(page.locator("[data-silent]").get_attribute("data-silent")) == pytest.approx(0.5, rel=1e-12)
+    page.get_by_label("group size G").press("ArrowRight")
+    assert float(line.get_attribute("data-at")) == pytest.approx(2 / 3, rel=1e-12)
+    page.get_by_label("pass rate p").press("ArrowRight")
+    silent = float(page.locator("[data-silent]").get_attribute("data-silent"))
+    assert silent == pytest.approx(0.51**3 + 0.49**3, rel=1e-12)
+    page.get_by_label("yardstick").select_option("score")
+    assert float(line.get_attribute("data-at")) == pytest.approx(2 / 3 * 0.51 * 0.49, rel=1e-12)
+
+
+def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(open_page):
+    page = open_page(ClipExplorer(["PPO clip", "CISPO"], ratio=1.2, eps_high=0.25, high=2.0))
+    push = page.locator('[data-panel="gradient"] [data-line="PPO clip"]')
+    assert float(push.get_attribute("data-at")) == pytest.approx(1.2, rel=1e-12)
+    page.get_by_label("importance ratio ρ").press("ArrowRight")  # 1.25: the edge still counts
+    page.get_by_label("importance ratio ρ").press("ArrowRight")
+    assert push.get_attribute("data-at") == "0"
+    expect(page.locator('[data-name="PPO clip"]')).to_contain_text("no gradient")
+    assert float(page.locator('[data-panel="gradient"] [data-line="CISPO"]').get_attribute("data-at")) == pytest.approx(1.3)
+    page.get_by_label("sign of A").select_option("-1")
+    assert float(push.get_attribute("data-at")) == pytest.approx(-1.3, rel=1e-12)
+    page.get_by_label("eps high").fill("-1")
+    expect(page.locator(".message").first).to_have_text("eps high is -1: expected 0 or more.")
+    expect(page.locator("svg")).to_have_count(0)
+
+
+@pytest.mark.parametrize("explorer", [
+    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
+], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+@pytest.mark.parametrize("width", [1200, 700])
+def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
+    page = open_page(explorer, width)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(OVERLAPS) == []
+
+
+@pytest.mark.parametrize("width", [1200, 700, 420])
+def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
+    page = open_page(
+        AggregationExplorer(["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4), width
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(OVERLAPS) == []
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab of its own with a notebook per explorer, and Notebook 7 beside it where it is installed."""
+    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
+    folder = tmp_path_factory.mktemp("lab")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    root = folder / "root"
+    root.mkdir()
+    for name, source in CELLS.items():
+        cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+        text = json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+        (root / f"{name}.ipynb").write_text(text)
+    folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "LAB_SETTINGS_DIR", "LAB_WORKSPACES_DIR")
+    env = {f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(folder / name) for name in folders}
+    settings = folder / "LAB_SETTINGS_DIR" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(QUIET)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = f"-m {SERVER} --no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0".split()
+    command += ["--IdentityProvider.token=t", f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+    command += ["--JupyterNotebookApp.expose_app_in_browser=True"] if SERVER == "notebook" else []
+    log = folder / "lab.log"
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [sys.executable, *command], env={**os.environ, **env, "IPYTHONDIR": str(folder)}, stdout=out, stderr=out
+        )
+        try:
+            yield _answering(f"http://127.0.0.1:{port}", server, log)
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _answering(url: str, server: subprocess.Popen, log: Path) -> str:
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"{url}/api/status?token=t", timeout=5):
+                return url
+        except OSError:
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.1)
+    raise AssertionError(f"JupyterLab did not answer: {log.read_text()}")
+
+
+@pytest.fixture(
+    params=[
+        "doc/tree",
+        pytest.param("notebooks", marks=pytest.mark.skipif(SERVER != "notebook", reason="Notebook 7 is not installed")),
+    ]
+)
+def run_notebook(lab, browser, request):
+    """Opens a notebook in JupyterLab, and in Notebook 7, runs it, and gives its page; no console error may be ours."""
+    pages, trouble = [], []
+
+    def go(name):
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        page.set_default_timeout(60_000)
+        page.on("console", lambda line: trouble.append(line.text) if line.type == "error" and "explorer" in line.text else None)
+        page.on("pageerror", lambda error: trouble.append(str(error)) if "grpo" in str(error.stack) else None)
+        page.goto(f"{lab}/{request.param}/{name}.ipynb?token=t&reset")
+        page.wait_for_function(KERNEL_IDLE)
+        page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+        page.locator(".grpo-explorer .picture > *").last.wait_for()
+        pages.append(page)
+        return page
+
+    yield go
+    for page in pages:
+        page.close()
+    assert trouble == []
+
+
+def drag(page, label, share):
+    """Takes the slider by the mouse and lets go at a share of its width."""
+    slider = page.get_by_label(label, exact=True)
+    slider.scroll_into_view_if_needed()
+    box, page = slider.bounding_box(), slider.page
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + share * box["width"], y, steps=5)
+    page.mouse.up()
+    return float(slider.input_value())
+
+
+def test_live_arrow_keys_and_the_mouse_move_lengths_and_the_trait_in_python(run_notebook):
+    page = run_notebook("aggregation")
+    slider, first = page.get_by_label("length of completion 1"), cells(page, "grpo", 0)
+    expect(first).to_have_attribute("data-cells", "8")
+    slider.press("ArrowRight")
+    slider.press("ArrowRight")
+    expect(first).to_have_attribute("data-cells", "10")
+    expect(page.get_by_text("python: [10, 8, 32, 32]")).to_be_visible(timeout=20_000)
+    length = int(drag(page, "length of completion 1", 0.8))
+    assert length > 40
+    expect(first).to_have_attribute("data-cells", str(length))
+    expect(page.get_by_text(f"python: [{length}, 8, 32, 32]")).to_be_visible(timeout=20_000)
+
+
+def test_live_rewards_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("advantage")
+    cell = page.locator('[data-estimator="mean"] [data-row="0"]')
+    assert float(cell.get_attribute("data-advantage")) == 0.75
+    page.get_by_label("reward of completion 2").press("Enter")
+    expect(cell).to_have_attribute("data-advantage", "0.5")
+    page.get_by_label("reward of completion 1").click()
+    expect(cell).to_have_attribute("data-advantage", "-0.25")
+
+
+def test_live_pass_rate_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("difficulty")
+    page.get_by_label("pass rate p").press("ArrowRight")
+    silent = page.locator("[data-silent]")
+    assert float(silent.get_attribute("data-silent")) == pytest.approx(0.11**8 + 0.89**8, rel=1e-12)
+    p = drag(page, "pass rate p", 0.7)
+    assert 0.6 < p < 0.8
+    assert float(silent.get_attribute("data-silent")) == pytest.approx(p**8 + (1 - p) ** 8, rel=1e-12)
+
+
+def test_live_ratio_by_key_and_by_mouse(run_notebook):
+    page = run_notebook("clip")
+    push = page.locator('[data-panel="gradient"] [data-line="CISPO"]')
+    page.get_by_label("importance ratio ρ").press("ArrowLeft")
+    assert float(push.get_attribute("data-at")) == pytest.approx(1.45, rel=1e-12)
+    ratio = drag(page, "importance ratio ρ", 0.2)
+    assert 0.5 < ratio < 1.2
+    assert float(push.get_attribute("data-at")) == pytest.approx(ratio, rel=1e-12)
+
+
+def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
+    page = run_notebook("panels")
+    expect(page.locator(".grpo-explorer")).to_have_count(6)
+    kl, accumulation, dapo, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(6))
+    picture = kl.locator("img")
+    before = picture.get_attribute("src")
+    kl.get_by_label("policy: probability of action 1").press("ArrowRight")
+    expect(picture).not_to_have_attribute("src", before)
+    accumulation.get_by_label("micro-batches", exact=True).press("Home")
+    expect(accumulation.locator("img")).to_have_attribute(
+        "alt", "dapo(step), each micro-batch by itself: the split does not matter"
+    )
+    eps = drag(dapo, "eps high", 0.5)
+    expect(dapo.locator("img")).to_have_attribute("alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}"))
+    toy.get_by_label("play: the training").press("Enter")
+    expect(toy.locator("img")).to_have_attribute("alt", re.compile("step (6|8|10|12):"), timeout=20_000)
+    toy.get_by_label("pause: the training").click()
+    expect(toy.get_by_label("play: the training")).to_be_visible()
+    stepper.get_by_label("token", exact=True).press("ArrowRight")
+    expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
+    tokens.locator("[data-token$=',3']").first.click()
+    expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
+    expect(tokens.locator(".picked")).to_have_count(2)
