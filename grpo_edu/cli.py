@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .frameworks.command import explain, export, identify
 from .toys.command import app as toy
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="What GRPO-family losses really push, token by token.",
 )
-
 
 app.add_typer(toy, name="toy")
 
@@ -312,3 +312,7 @@ def figures(
             raise typer.Exit(1)
         if check:
             typer.echo(f"{len(chosen)} figures are as the code draws them.")
+
+
+for command in (explain, export, identify):
+    app.command()(command)

@@ -146,6 +146,23 @@ def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eig
     assert gap["dr_grpo"].abs().mean() < 0.1 * gap["grpo"].mean()
 
 
+def test_which_grpo_has_the_hand_numbers_of_each_framework():
+    table = FIGURES["which_grpo"].data().set_index("framework")
+    success, short, long = (table[name] for name in ("advantage of the success", "push, 10 tokens", "push, 100 tokens"))
+    # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal others, which is skipped
+    for at, expected in {
+        "trl==0.22": 0.75 / 0.5001,
+        "slime==2026.8.21": 0.75 / 0.500001,
+        "open_instruct==2026.8.20": 0.75,
+        "nemo_rl==2026.8.22": 1.0,
+    }.items():
+        assert success[at] == pytest.approx(expected, abs=1e-9)
+    for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==2025.10"):
+        assert (short[at], long[at]) == pytest.approx((1 / 20, 1 / 200))
+    for at in ("trl==0.16", "trl@fc4dae256", "trl==0.22", "verl==0.4", "verl==0.7", "openrlhf==0.10.3", "nemo_rl==2026.8.22"):
+        assert (short[at], long[at]) == pytest.approx((1 / 110, 1 / 110))
+
+
 def test_at_the_first_update_of_each_rollout_every_ratio_is_one_and_nothing_is_clipped():
     table = FIGURES["three_policies"].data()
     first = table[table["first"]]

@@ -155,6 +155,7 @@ def run_folder(tmp_path):
 
 def test_the_run_viewer_shows_the_curve_and_the_completions_of_the_nearest_step(run_folder):
     panel = readers.run_viewer(run_folder)
+    assert panel.values["group"] == 1  # the first prompt has no right completion
     assert [c["options"] for c in panel.controls if c["key"] == "metric"] == [[["reward", "reward"]]]
     panel.set(step=6, group=3)
     assert "step 5 marked" in text_of(panel)

@@ -253,3 +253,9 @@ def test_bfloat16_log_probs_are_computed_in_float32():
     weights = token_weights(Recipe(baseline=given, surrogate=CLIP, aggregation=token_sum), rollouts)
     assert weights.dtype == torch.float32
     assert weights.tolist() == [[1, 1]]
+
+
+def test_sapo_keeps_its_temperature_in_float64() -> None:
+    # on policy the value is 4/τ·σ(0)·A = 2·A/τ; τ = 1.05 rounded to float32 is 1.0499999523, wrong in the eighth digit
+    value, _ = value_and_gradient(partial(sapo, tau_pos=1.0, tau_neg=1.05), inputs([[0.0, 0.0]], [[1.0, -1.0]]))
+    assert value.tolist() == [[near(2.0), near(-2 / 1.05)]]

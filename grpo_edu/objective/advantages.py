@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import groups
-from .axes import formula
+from . import axes, groups
+from .axes import Choice, formula
 
 
 def _need_peers(choice: str, group: Tensor) -> None:
@@ -112,7 +112,9 @@ def unscaled(advantage: Tensor) -> Tensor:
 
 
 @formula(r"\mathrm{std}_{j\in q(i)}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>", "std(r in group, ddof=<ddof>) + <eps>")
-def group_std(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def group_std(
+    advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float, alone: float | None = None
+) -> Tensor:
     r"""Divided by the spread of the rewards of its own prompt: the difficulty bias.
 
     .. math:: A_i \;/\; \Big(\sqrt{\tfrac{1}{G-\mathrm{ddof}}\textstyle\sum_{j \in q(i)} (r_j-\bar r)^2} + \epsilon\Big)
@@ -127,10 +129,14 @@ def group_std(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor,
         reward, group, counted: ``[N]``.
         ddof: 1 divides by G-1 (torch's default: TRL, verl, OpenRLHF), 0 by G (numpy's: open-instruct, TRL's async trainer).
         eps: added to the std. 1e-4 TRL, 1e-6 verl, 1e-8 oat, 1e-9 OpenRLHF; the papers print none.
+        alone: the std that a group of one is given (verl: 1); None: 0, as for any group without spread.
 
     Source: DeepSeekMath (arXiv 2402.03300) §4.1.2.
     """
-    return _divided(advantage, groups.std(reward, group, counted, ddof), eps)
+    spread = groups.std(reward, group, counted, ddof)
+    if alone is not None:
+        spread = torch.where(groups.size(group, torch.ones_like(counted)) == 1, alone, spread)
+    return _divided(advantage, spread, eps)
 
 
 def _everyone(rows: Tensor) -> Tensor:
@@ -414,3 +420,100 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
     flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), _everyone(keep)
     centred = flat - groups.mean(flat, everyone, keep)
     return torch.where(keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0).reshape(mask.shape)
+
+
+# --- forms that only frameworks have --------------------------------------------------------------------------------------
+
+
+@formula(
+    r"<baseline>\ \text{(a group of one: }<keep>\,r_i)",
+    "<baseline> (a group of one: <keep>·r_i)",
+)
+def when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float) -> Tensor:
+    """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its reward.
+
+        r  1 0 | .7, groups 0 0 | 1, baseline group_mean, keep 1   ->   A  .5 -.5 .7
+
+    Args:
+        reward, group, counted: ``[N]``.
+        mask: ``[N, T]`` bool.
+        baseline: one whose statistics stay inside a group.
+        keep: 1 the raw reward (verl ``grpo``, ``rloo``, ``opo``), 0 nothing (verl ``rloo_vectorized``).
+
+    Source: verl ``core_algos.py``, every estimator with an ``index`` (mean 0 where a prompt has one response).
+    """
+    single = groups.size(group, torch.ones_like(counted)) == 1
+    rows = torch.cat([torch.arange(len(group), device=group.device), single.nonzero()[:, 0]])  # a twin for each single row
+    inputs = {"reward": reward[rows], "group": group[rows], "counted": counted[rows], "mask": mask[rows]}
+    return torch.where(single, keep * reward, axes.run(baseline, inputs)[: len(group)])
+
+
+@formula(r"\frac{N}{\#\{r\ne 0\}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)", "N/#(r≠0) · (r_i - mean(r in group))")
+def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
+    r"""Group-mean centring scaled by all rows over rows whose reward is not 0; a group of one keeps its reward.
+
+    .. math:: A_i = \frac{N}{\#\{j: r_j \ne 0\}}\,(r_i - \bar r)
+
+    Not the paper's correction, which counts rows of *live groups*: 7 right of 8 and 1 right of 8 get different factors here.
+
+    Source: verl ``adv_estimator=gpg``.
+    """
+    nonzero = ((reward != 0) & counted).sum().clamp(min=1)
+    return when_alone(reward, group, counted, mask, baseline=group_mean, keep=1.0) * counted.sum() / nonzero
+
+
+@formula(r"1[i=\arg\max]\,\big(r_{(1)}-r_{(2)}\big)", "r_best - r_second for the best of the group, 0 for the others")
+def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
+    r"""Only the best completion of a prompt has an advantage: how far it lies above the second.
+
+    .. math:: A_i = 1[r_i = \max_j r_j]\,(r_{(1)} - r_{(2)})
+
+        r  1 0 .4 .2   ->   A  .6 0 0 0
+
+    Raises:
+        ValueError: a group has one row.
+
+    Source: Pass@k training (arXiv 2503.19595); verl ``adv_estimator=grpo_passk``.
+    """
+    _need_peers("best_minus_second", group)
+    index, count = groups.index_of(group)
+    floor = torch.full((count,), -torch.inf, dtype=reward.dtype, device=reward.device)
+    known = reward.masked_fill(~counted, -torch.inf)
+    first = floor.scatter_reduce(0, index, known, "amax")[index]
+    best = counted & (known == first)
+    second = floor.scatter_reduce(0, index, known.masked_fill(best, -torch.inf), "amax")[index]
+    sole = best & (groups.size(group, best) == 1) & torch.isfinite(second)
+    return torch.where(sole, first - torch.where(sole, second, 0.0), 0.0)
+
+
+@formula(
+    r"\sqrt{\max(\mathrm{var}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>),\,<floor>)+<eps>}\ \text{(centred)}",
+    "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
+)
+def token_whiten_variance(
+    advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float, floor: float, count_eps: float
+) -> Tensor:
+    r"""Z-scores over the tokens of the batch with ε under the root, as frameworks write it.
+
+    .. math:: (A_{it} - \mu) \;/\; \sqrt{\max(\sigma^2, \mathrm{floor}) + \epsilon}
+
+    Args:
+        advantage: ``[N]`` or ``[N, T]``.
+        mask, counted: as everywhere.
+        ddof: 1 verl, 0 OpenRLHF.
+        eps: added to the variance (verl 1e-8).
+        floor: the least variance (OpenRLHF 1e-8).
+        count_eps: added to the number of tokens in both means (verl 1e-8).
+
+    Returns:
+        ``[N, T]``.
+
+    Source: verl ``masked_whiten``; OpenRLHF ``experience_maker.py`` ("reinforce").
+    """
+    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    keep = mask & counted[:, None]
+    count = keep.sum().to(tokens.dtype)
+    centred = torch.where(keep, tokens - torch.where(keep, tokens, 0.0).sum() / (count + count_eps).clamp(min=1), 0.0)
+    variance = (centred**2).sum() / (count + count_eps).clamp(min=1) * (count / (count - ddof).clamp(min=1))
+    spread = (variance.clamp(min=floor) + eps).sqrt()
+    return torch.where(spread > 0, centred / torch.where(spread > 0, spread, 1.0), 0.0)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .axes import formula
+from . import axes
+from .axes import Choice, formula
 from .groups import total
 
 
@@ -248,3 +249,59 @@ def length_power(
     average = total(power, group) / total(live, group).clamp(min=1)
     scale = power / torch.where(average > 0, average, 1.0)
     return _column(scale, mask) / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)
+
+
+# --- forms that only frameworks have --------------------------------------------------------------------------------------
+
+
+@formula(
+    r"<inner>\ \text{(inside each micro-batch; divided by their number: <average>)}",
+    "<inner> (inside each micro-batch; divided by their number: <average>)",
+)
+def per_micro_batch(
+    mask: Tensor,
+    present: Tensor,
+    group: Tensor,
+    micro_batch: Tensor,
+    max_new_tokens: int | None = None,
+    *,
+    inner: Choice,
+    average: bool,
+) -> Tensor:
+    r"""An aggregation that only sees its own micro-batch; the M micro-batches are then averaged, or merely added.
+
+    .. math:: W_{it} = \frac{1}{M}\,W^{inner}_{it}\big(\text{rows of } b(i)\big) \qquad (\text{added: without } 1/M)
+
+    With a sequence mean inside, a row's weight is 1/(M·n_b·|o|), n_b the rows of its micro-batch: equal to the step's 1/(N·|o|)
+    where all micro-batches have equally many rows.
+
+    Args:
+        mask, present, group, micro_batch, max_new_tokens: as everywhere.
+        inner: the aggregation inside a micro-batch.
+        average: divided by M (gradient accumulation) or not (gradients summed).
+
+    Source: TRL ``loss_type="grpo"``, ``"dr_grpo"``, ``"luspo"``; oat; rlhf-book; summed: verl ``loss_mode=geo_mean``.
+    """
+    weight, numbers = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device), torch.unique(micro_batch)
+    everything = {"group": group, "max_new_tokens": max_new_tokens}
+    for number in numbers:
+        here = micro_batch == number
+        inputs = {**everything, "mask": mask & here[:, None], "present": present & here}
+        weight = weight + axes.run(inner, inputs).double()
+    return weight / len(numbers) if average else weight
+
+
+@formula(r"\frac{1}{N}\,\frac{1}{T_{b(i)}}", "1/N · 1/T_b, T_b the longest completion of the micro-batch")
+def padded_width(mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+    r"""The "constant" that is no constant: each micro-batch is divided by its own padded width.
+
+    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{T_{b(i)}},\quad T_b = \text{last trained position in the micro-batch}
+
+    Who shares a micro-batch with one long completion is pushed less.
+
+    Source: verl 0.9 ``seq-mean-token-sum-norm`` without ``loss_scale_factor`` (``loss_mask.shape[-1]``); ROLL.
+    """
+    reach = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
+    values, index = torch.unique(micro_batch, return_inverse=True)
+    width = torch.zeros(len(values), dtype=reach.dtype, device=mask.device).scatter_reduce(0, index, reach, "amax")[index]
+    return _column(1 / width.double().clamp(min=1), mask) / _rows(mask, present, count_masked_rows)

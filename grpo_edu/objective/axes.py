@@ -56,10 +56,13 @@ def _short(value: Any) -> str:
     return describe(value) if callable(value) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def fill(choice: Choice, template: str) -> str:
-    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to LaTeX)."""
+def fill(choice: Choice, template: str, inner: Callable[[Choice], str]) -> str:
+    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to LaTeX).
+
+    A setting that is itself a choice is written by ``inner``.
+    """
     for name, value in settings(choice).items():
-        template = template.replace(f"<{name}>", _short(value))
+        template = template.replace(f"<{name}>", inner(value) if callable(value) else _short(value))
     return template
 
 
@@ -67,13 +70,13 @@ def latex(choice: Choice) -> str:
     """LaTeX of a choice; a function without ``@formula`` shows its name."""
     function = function_of(choice)
     name = function.__name__.replace("_", r"\_")
-    return fill(choice, getattr(function, "latex", rf"\mathrm{{{name}}}"))
+    return fill(choice, getattr(function, "latex", rf"\mathrm{{{name}}}"), latex)
 
 
 def text(choice: Choice) -> str:
     """Plain-text formula of a choice."""
     function = function_of(choice)
-    return fill(choice, getattr(function, "text", function.__name__))
+    return fill(choice, getattr(function, "text", function.__name__), text)
 
 
 def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:

@@ -12,14 +12,16 @@ from .surrogates import bounded_exp
 
 
 @formula(r"\min(w_{it},\,<cap>)", "min(π_old/π_sampler, <cap>)")
-def truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float) -> Tensor:
+def truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float, low: float | None = None) -> Tensor:
     r"""Truncated importance sampling (TIS), token by token.
 
     .. math:: c_{it} = \min(w_{it}, C)
 
+    ``low`` raises small weights to it (OpenRLHF ``tis``, TRL ``vllm_importance_sampling_clip_min``); None: no lower bound.
+
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training" (C = 2).
     """
-    return bounded_exp(old_logp - sampler_logp).clamp(max=cap)
+    return bounded_exp(old_logp - sampler_logp).clamp(min=low, max=cap)
 
 
 @formula(r"w_{it}\,1[<low>\le w_{it}\le<high>]", "w if <low> ≤ w ≤ <high> else 0, w = π_old/π_sampler")

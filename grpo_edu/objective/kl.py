@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .axes import formula
+from . import axes
+from .axes import Choice, formula
 
 F = TypeVar("F", bound=Callable[..., Any])
 LIMIT = 20.0
@@ -63,10 +64,12 @@ def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     return beta * 0.5 * (logp - ref_logp) ** 2
 
 
-def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
-    """``beta * (1 - exp(-d))``, 0 beyond the limit."""
+def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
+    """``beta * (1 - exp(-d))``, 0 beyond the limit and above the cap."""
     reverse = ref_logp - logp
     inside = (reverse.abs() <= LIMIT).to(reverse.dtype)
+    if cap is not None:
+        inside = inside * (k3(logp, ref_logp, beta=1.0) <= cap)
     return -beta * torch.expm1(reverse.clamp(-LIMIT, LIMIT)) * inside
 
 
@@ -75,17 +78,23 @@ def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     "<beta>·k3, k3 = π_ref/π - log(π_ref/π) - 1",
 )
 @slope(k3_slope)
-def k3(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
+def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
     r"""GRPO's estimator: never negative, unbiased value; on policy its gradient is that of the *forward* KL(π_ref ‖ π).
 
     .. math:: \beta\,(e^{-d_{it}} + d_{it} - 1)
 
     ``-d`` is limited to ±20 before ``expm1``: the value keeps its sign near 0, and value and gradient stay finite.
 
+    Args:
+        logp, ref_logp: ``[N, T]``.
+        beta: coefficient.
+        cap: the largest value of the estimator, before beta (verl, SkyRL, NeMo-RL: 10); above it the gradient is 0. None: no cap.
+
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 4; verl ``low_var_kl``.
     """
     reverse = (ref_logp - logp).clamp(-LIMIT, LIMIT)
-    return beta * (torch.expm1(reverse) - reverse)
+    value = torch.expm1(reverse) - reverse
+    return beta * (value if cap is None else value.clamp(max=cap))
 
 
 def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -105,3 +114,61 @@ def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -
     Source: DeepSeek-V3.2 (arXiv 2512.02556); TRL >= 1.10 ``use_bias_correction_kl=True``.
     """
     return (logp - old_logp).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
+
+
+def k3_sequence_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is uniform in a completion."""
+    log_ratio = _mean_of_tokens(logp - old_logp, mask)
+    own = (log_ratio.abs() <= LIMIT).to(logp.dtype)
+    shared = _mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
+    return log_ratio.clamp(-LIMIT, LIMIT).exp() * (own * shared + k3_slope(logp, ref_logp, beta=beta))
+
+
+@formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
+@slope(k3_sequence_ratio_slope)
+def k3_sequence_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    r"""k3 multiplied by the ratio of the whole completion. A token's gradient then holds its completion's mean k3.
+
+    .. math:: \beta\, s_i\,(e^{-d_{it}} + d_{it} - 1),\quad s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t\log\rho_{it}\Big)
+
+    Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
+    """
+    return _mean_of_tokens(logp - old_logp, mask).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
+
+
+def _mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
+    """``[N, 1]`` mean over the trained tokens of each completion."""
+    return (x * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
+    """``beta * sign(d)``."""
+    return beta * (logp - ref_logp).sign()
+
+
+@formula(r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|", "<beta>·|log(π/π_ref)|")
+@slope(k_abs_slope)
+def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
+    r"""The absolute log-ratio: not an estimate of the KL, only a distance.
+
+    .. math:: \beta\,|d_{it}|
+
+    Source: verl, SkyRL, ROLL ``abs``.
+    """
+    return beta * (logp - ref_logp).abs()
+
+
+@formula(
+    r"<beta>\,k_2\ \text{(its gradient; its value is another's)}",
+    "<beta>·k2 (its gradient; the value shown is another estimator's)",
+)
+@slope(k2_slope)
+def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:
+    r"""The value of one estimator with the gradient of k2 (straight through): on policy that of the reverse KL.
+
+    .. math:: \beta\,\big(k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[\mathrm{value}]\big)
+
+    Source: verl ``kl_loss_type`` with a ``+``, ``k3+`` say.
+    """
+    pull = k2(logp, ref_logp, beta=beta)
+    return pull - pull.detach() + axes.run(value, {"logp": logp, "ref_logp": ref_logp, "beta": beta}).detach()

@@ -45,6 +45,11 @@ def bounded_exp(log_value: Tensor) -> Tensor:
     return log_value.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
+def _at_most(value: Tensor, cap: float | None) -> Tensor:
+    """``value`` limited from above; None: as it is."""
+    return value if cap is None else value.clamp(max=cap)
+
+
 def _within(log_value: Tensor) -> Tensor:
     """1 where the limit of ±20 has left the gradient alone."""
     return (log_value.abs() <= LOG_RATIO_LIMIT).to(log_value.dtype)
@@ -106,12 +111,20 @@ def ppo_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: floa
 
 
 def gspo_factors(
-    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    log_cap: float | None = None,
 ) -> Factors:
     """One ratio and one gate for the whole completion."""
     log_value = sequence_log_ratio(logp, old_logp, mask)
-    ratio = bounded_exp(log_value).expand_as(logp)
-    return Factors(ratio, ~_clipped(ratio, advantage, eps_low, eps_high) * _within(log_value))
+    ratio = bounded_exp(_at_most(log_value, log_cap)).expand_as(logp)
+    below = True if log_cap is None else log_value <= log_cap
+    return Factors(ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value))
 
 
 @formula(
@@ -189,16 +202,27 @@ def dual_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: flo
     "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
 )
 @surrogate(gspo_factors)
-def gspo_token(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def gspo_token(
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    log_cap: float | None = None,
+) -> Tensor:
     r"""GSPO's ratio with the gradient token by token, so that the advantage may differ between tokens.
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi_\theta(o_{it})}{\mathrm{sg}[\pi_\theta(o_{it})]}
 
-    With one advantage per completion it has GSPO's weights exactly.
+    With one advantage per completion it has GSPO's weights exactly. ``log_cap`` limits log s from above (verl: 10): beyond it the
+    ratio is e^cap and has no gradient; None: only the limit of ±20.
 
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
     """
-    ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask)).detach() * (logp - logp.detach()).exp()
+    fixed = sequence_log_ratio(logp, old_logp, mask).detach()
+    ratio = bounded_exp(_at_most(fixed + logp - logp.detach(), log_cap))
     return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def weight_map(
     figure = new_figure(2.0 + 3.0 * columns, height)
     axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis, recipe, data in zip(axes, recipes, panels, strict=False):
-        draw_weights(axis, data, norm, recipe.name, f"W = {recipe.formula()['aggregation']}")
+        draw_weights(axis, data, norm, recipe.name, shorten(f"W = {recipe.formula()['aggregation']}", 44, placeholder=" …"))
     for axis in axes[::columns]:
         label_rows(axis, rollouts)
     for axis in axes[len(panels) :]:

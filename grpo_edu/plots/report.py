@@ -12,6 +12,7 @@ from torch import Tensor
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .heatmap import weight_map
+from .style import Picture
 from .text import CSS, weights_on_text
 
 PAGE = """<!doctype html>
@@ -47,3 +48,11 @@ def report(recipes: Sequence[Recipe], rollouts: Rollouts, table: pd.DataFrame, m
     if rollouts.tokens is not None:
         parts.append("<h2>On the text</h2>" + weights_on_text(recipes, rollouts, micro_batch))
     return PAGE.format(title="Gradient weight per token", css=CSS, body=f'<div class="grpo-edu">{"".join(parts)}</div>')
+
+
+def verdict_page(title: str, text: str, picture: Picture) -> str:
+    """The page for ``grpo-edu explain --out``: the verdict's text and the weights it is about."""
+    image = base64.b64encode(picture.png()).decode()
+    alt = "Heat map of the signed gradient weight of every token of four completions; the numbers are in the text."
+    body = f'<pre style="white-space:pre-wrap">{escape(text)}</pre><img alt="{alt}" src="data:image/png;base64,{image}">'
+    return PAGE.format(title=escape(title), css=CSS, body=body)

@@ -140,11 +140,16 @@ def _cell(value: Any) -> str:
 
 
 def _loaded(rollouts: Rollouts | str | Path | None) -> tuple[Rollouts, list[int], int]:
-    """The rollouts, the last trained position of each completion, and a completion to start with: the first whose prompt has a signal."""
+    """The rollouts, the last trained position of each completion, and a completion to start with."""
     step = rollouts if isinstance(rollouts, Rollouts) else read_completions(rollouts)
-    live = (~is_dead(step.reward, step.group, step.scored)).nonzero()[:, 0].tolist()  # type: ignore[arg-type]
     last = torch.where(step.mask, torch.arange(step.mask.shape[1]), 0).amax(dim=1)
-    return step, last.tolist(), live[0] if live else 0
+    return step, last.tolist(), _first_live(step)
+
+
+def _first_live(step: Rollouts) -> int:
+    """The first completion whose prompt has a signal; 0 where none has."""
+    live = (~is_dead(step.reward, step.group, step.scored)).nonzero()[:, 0].tolist()  # type: ignore[arg-type]
+    return live[0] if live else 0
 
 
 # --- a training run ---------------------------------------------------------------------------------------------------------
@@ -193,7 +198,7 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
         "play": player("the run", of="step"),
         "left": choice("recipe at the left", names, recipes[0]),
         "right": choice("recipe at the right", names, recipes[1]),
-        "group": slider("prompt", 0, int(first.group.max()), 1, 0),
+        "group": slider("prompt", 0, int(first.group.max()), 1, int(first.group[_first_live(first)])),
     }
     return Panel(picture, controls, limits)
 

@@ -231,6 +231,9 @@ const CSS = `
 .grpo-explorer .side { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); gap: 8px 24px; }
 .grpo-explorer [data-token] { cursor: pointer; }
 .grpo-explorer .picked { outline: 2px solid var(--accent); outline-offset: 1px; border-radius: 2px; }
+.grpo-explorer .side td { text-align: left; }
+.grpo-explorer .grpo-edu { padding: 6px 10px; }
+.grpo-explorer .grpo-edu table { color: inherit; }
 .grpo-explorer .wide { overflow-x: auto; }
 .grpo-explorer .wide svg { max-width: none; }
 .grpo-explorer svg text { fill: var(--text); font-size: 12px; }

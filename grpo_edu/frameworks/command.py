@@ -1,0 +1,124 @@
+"""The commands ``explain``, ``export`` and ``identify``; ``grpo_edu.cli`` mounts them."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from .explain import Verdict
+
+Framework = Annotated[
+    str | None, typer.Option("--framework", help="trl, verl, openrlhf …; told from the file where none is given.")
+]
+Version = Annotated[
+    str | None, typer.Option("--version", help="`1.16`, a known commit or fork (`tinyzero@de61e6aa`), or a date.")
+]
+
+
+def explain(
+    config: Annotated[
+        Path, typer.Argument(help="TRL YAML, Python with a GRPOConfig(...) call, or a verl or OpenRLHF shell script.")
+    ],
+    framework: Framework = None,
+    version: Version = None,
+    json: Annotated[bool, typer.Option("--json", help="Plain values instead of text.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Draw the weights into this .png, or text and weights into this .html.")
+    ] = None,
+) -> None:
+    """Which loss does this config really run? The file is read, never executed.
+
+    Example: `grpo-edu explain run_grpo.sh --framework verl --version 0.9.1 --out verdict.html`
+    """
+    from ..cli import plain_errors
+    from .explain import explain as explained
+
+    with plain_errors():
+        verdict = explained(config, framework, version)
+        typer.echo(json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict))
+        if out is not None:
+            _draw(verdict, out)
+
+
+def _draw(verdict: Verdict, out: Path) -> None:
+    if out.suffix not in (".png", ".html"):
+        raise ValueError(f"out is {out}: expected a name that ends in .png or .html.")
+    from ..files import replacing
+    from ..plots.heatmap import weight_map
+    from ..plots.report import verdict_page
+
+    recipes, rollouts = verdict.example()
+    picture = weight_map(recipes, rollouts, title=verdict.headline(), relative=True)
+    page = verdict_page(verdict.headline(), str(verdict), picture) if out.suffix == ".html" else ""
+    with replacing(out) as target:
+        target.write_bytes(page.encode() or picture.png())
+    typer.echo(f"wrote {out}", err=True)
+
+
+def identify(
+    function: Annotated[
+        str, typer.Argument(help="`module:function`; the module is imported from the current folder or the path.")
+    ],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="`name=value` for another argument; may be repeated.")
+    ] = None,
+) -> None:
+    """Which loss is this function? Probed through ∂loss/∂logp: advantage, aggregation, clip, KL, padding leaks.
+
+    The module is imported, so its own code runs. Arguments are found by name: `logp, mask`, `advantages` or `rewards` with `group`,
+    optional `old_logp, ref_logp`.
+
+    Example: `grpo-edu identify my_losses:grpo_loss --set beta=0.04`
+    """
+    from ..cli import plain_errors
+
+    with plain_errors():
+        from .identify import identify as identified
+        from .readers import scalar
+
+        wrong = [one for one in settings or [] if "=" not in one]
+        if wrong:
+            raise ValueError(f"set is '{wrong[0]}': expected name=value.")
+        values = dict(one.split("=", 1) for one in settings or [])
+        typer.echo(str(identified(_imported(function), **{k: scalar(v) for k, v in values.items()})))
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    """``module:function`` from the current folder or the path; whatever goes wrong is said in one line."""
+    import importlib
+    import sys
+
+    module, colon, name = function.partition(":")
+    if not colon or not name:
+        raise ValueError(f"function is '{function}': expected module:function, my_losses:grpo_loss say.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ValueError(f"{function} could not be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise TypeError(f"{function} is a {type(found).__name__}: expected a function.")
+    return found
+
+
+def export(
+    recipe: Annotated[str, typer.Argument(help="A recipe of the catalog: `dr_grpo`, `dapo` …")],
+    to: Annotated[str, typer.Option("--to", help="trl, verl or openrlhf.")],
+    version: Version = None,
+) -> None:
+    """The settings that run a recipe in a framework, and every difference that stays. For TRL a complete training script.
+
+    Example: `grpo-edu export dr_grpo --to trl > train.py`
+    """
+    from ..cli import plain_errors
+
+    with plain_errors():
+        from ..objective.catalog import recipe as by_name
+        from .export import export as exported
+
+        typer.echo(str(exported(by_name(recipe), to, version)))

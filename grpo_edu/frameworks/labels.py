@@ -1,0 +1,102 @@
+"""What a recipe is called: its axes compared with the catalog's, and where it differs from what it claims to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..objective import axes
+from ..objective.aggregation import step_token_mean
+from ..objective.catalog import RECIPES
+from ..objective.recipe import Recipe
+
+# the same loss up to a detail that has a line of its own (dual clip, ε, groups of one, micro-batches)
+FAMILY = {
+    "dual_clip": "ppo_clip",
+    "gspo_token": "gspo",
+    "token_whiten_variance": "token_whiten",
+    "padded_width": "constant",
+    "nonzero_group_mean": "live_group_mean",
+    "best_minus_second": "pass_at_k",
+}
+AS_RUN = ("dapo", "cispo")  # the paper's token mean is per prompt; frameworks take it over the step, under the same name
+TARGETS = {**RECIPES, **{name: RECIPES[name].but(name, aggregation=step_token_mean) for name in AS_RUN}}
+ADVANTAGE = {
+    ("group_mean", "group_std"): "GRPO's advantage",
+    ("group_mean", "unscaled"): "Dr. GRPO's advantage",
+    ("group_mean", "batch_std"): "Lite PPO's advantage",
+    ("group_mean", "token_whiten"): "the advantage of REINFORCE++ with baseline",
+    ("group_mean", "group_mean_scale"): "MaxRL's advantage",
+    ("leave_one_out", "unscaled"): "RLOO's advantage",
+    ("leave_one_out", "leave_one_out_std"): "a leave-one-out z-score",
+    ("leave_one_out", "batch_whiten"): "RLOO's advantage, whitened",
+    ("return_to_go", "token_whiten"): "the advantage of REINFORCE++",
+    ("gae", "token_whiten"): "PPO's advantage (GAE), whitened",
+    ("length_weighted_mean", "unscaled"): "OPO's advantage",
+    ("decoupled_rewards", "batch_whiten"): "GDPO's advantage",
+    ("decoupled_rewards", "token_whiten"): "GDPO's advantage",
+}
+AGGREGATION = {
+    "sequence_mean": "the mean over each completion's tokens (1/|o|)",
+    "step_token_mean": "a token mean over the optimiser step",
+    "micro_batch_token_mean": "a token mean of each micro-batch",
+    "prompt_token_mean": "a token mean inside each prompt",
+    "constant": "a constant length",
+    "constant_sum": "a constant length without 1/N",
+    "sequence_sum": "a sum over each completion's tokens",
+    "token_sum": "a plain sum over tokens",
+}
+COMPARED = ("filters", "baseline", "scale", "surrogate", "aggregation")
+NAMES = {
+    r"dr[._ -]*grpo": "dr_grpo",
+    r"dapo": "dapo",
+    r"gspo": "gspo",
+    r"cispo": "cispo",
+    r"gmpo": "gmpo",
+    r"rloo": "rloo",
+    r"sapo": "sapo",
+    r"luspo": "luspo",
+}
+
+
+def unwrapped(choice: Any) -> str:
+    """The name of the formula behind a choice: ``per_micro_batch(inner=sequence_mean)`` -> ``sequence_mean``."""
+    inner = axes.settings(choice)
+    for name in ("inner", "baseline"):
+        if callable(inner.get(name)):
+            return unwrapped(inner[name])
+    plain = axes.function_of(choice).__name__
+    return FAMILY.get(plain, plain)
+
+
+def essence(recipe: Recipe) -> dict[str, str]:
+    """The formulas of a recipe without their settings, on the axes that make its name."""
+    groups = "drop_dead_groups" in [axes.function_of(f).__name__ for f in recipe.filters]
+    return {
+        "filters": "drop_dead_groups" if groups else "all groups",
+        **{a: unwrapped(getattr(recipe, a)) for a in COMPARED[1:]},
+    }
+
+
+def differences(recipe: Recipe, name: str) -> list[str]:
+    """The axes on which a recipe is not what ``name`` means, in words."""
+    ours, theirs = essence(recipe), essence(TARGETS[name])
+    return [f"{axis} is {ours[axis]} where {name} has {theirs[axis]}" for axis in COMPARED if ours[axis] != theirs[axis]]
+
+
+def describe(recipe: Recipe) -> str:
+    """The recipe in words: "GRPO's advantage with a token mean over the optimiser step, PPO clip"."""
+    parts = essence(recipe)
+    advantage = ADVANTAGE.get((parts["baseline"], parts["scale"]), f"{parts['baseline']} / {parts['scale']}")
+    surrogate = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}.get(parts["surrogate"], parts["surrogate"].upper())
+    return f"{advantage} with {AGGREGATION.get(parts['aggregation'], parts['aggregation'])}, {surrogate}"
+
+
+def label(recipe: Recipe, claim: str | None) -> str:
+    """ "This is …, not …, because …". ``claim`` is the name that the config goes by."""
+    if claim is not None and not (why := differences(recipe, claim)):
+        paper = " as frameworks run it (the paper's token mean is per prompt)" if claim in AS_RUN else ""
+        kl = {True: "", False: f", {'with' if recipe.kl else 'without'} a KL term"}[bool(recipe.kl) == bool(TARGETS[claim].kl)]
+        return f"this is {claim}{paper}{kl}: {describe(recipe)}"
+    known = [name for name in TARGETS if not differences(recipe, name)]
+    called = f"{known[0]}: {describe(recipe)}" if known and known[0] != "dapo(step)" else describe(recipe)
+    return f"this is {called}" + (f"; not {claim}, because {'; '.join(why)}" if claim else "")

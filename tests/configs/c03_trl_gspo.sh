@@ -1,0 +1,12 @@
+accelerate launch --config_file zero3.yaml trl/examples/gspo.py \
+    --model_name_or_path Qwen/Qwen2.5-3B \
+    --max_completion_length 1024 \
+    --per_device_train_batch_size 8 \
+    --num_generations 8 \
+    --importance_sampling_level sequence \
+    --epsilon 3e-4 \
+    --epsilon_high 4e-4 \
+    --beta 0.0 \
+    --loss_type grpo \
+    --gradient_accumulation_steps 2 \
+    --steps_per_generation 8

@@ -1,0 +1,13 @@
+ray job submit --address="http://127.0.0.1:8265" \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --rollout.batch_size 128 \
+   --rollout.n_samples_per_prompt 8 \
+   --train.batch_size 128 \
+   --algo.dynamic_filtering_enable \
+   --algo.dynamic_filtering_range 0 1 \
+   --actor.eps_clip_low_high 0.2 0.27 \
+   --algo.kl.use_loss \
+   --algo.kl.estimator k3 \
+   --algo.kl.init_coef 1e-3 \
+   --algo.advantage.estimator group_norm \
+   --algo.advantage.is_correction_enable

@@ -1,0 +1,12 @@
+ray job submit --address="http://127.0.0.1:8265" \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --rollout_batch_size 128 \
+   --n_samples_per_prompt 8 \
+   --train_batch_size 128 \
+   --dynamic_filtering \
+   --dynamic_filtering_reward_range 0 1 \
+   --eps_clip_low_high 0.2 0.27 \
+   --use_kl_loss \
+   --kl_estimator k3 \
+   --init_kl_coef 1e-3 \
+   --advantage_estimator group_norm
