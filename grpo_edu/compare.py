@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+import torch
+
 from .objective.recipe import AXES, Recipe
+from .rollouts import Rollouts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +81,27 @@ def axis_table(recipes: Iterable[Recipe]) -> pd.DataFrame:
 
     table = pd.DataFrame({entry.name: entry.describe() for entry in recipes}).T
     return table.loc[:, (table != table.iloc[0]).any() | (table.iloc[0] != "none")]
+
+
+def advantage_table(recipes: Iterable[Recipe], rollouts: Rollouts) -> pd.DataFrame:
+    """One row per completion (``group``, ``reward``, ``length``), one column per recipe: its advantage.
+
+    Raises:
+        ValueError: a recipe's advantage differs between the tokens of one completion; the ledger shows it token by token.
+    """
+    import pandas as pd
+
+    first = rollouts.mask.int().argmax(dim=1, keepdim=True)
+    columns = {"group": rollouts.group.tolist(), "reward": rollouts.reward.tolist(), "length": rollouts.lengths.tolist()}
+    for entry in recipes:
+        plan = entry.plan(rollouts)
+        one = plan.advantage.gather(1, first)
+        if not torch.allclose(torch.where(plan.mask, plan.advantage, one), one.expand_as(plan.advantage)):
+            raise ValueError(
+                f"{entry.name} has one advantage per token: expected one per completion. Use grpo_edu.ledger(recipe, rollouts)."
+            )
+        columns[entry.name] = (one[:, 0] + 0.0).tolist()
+    return pd.DataFrame(columns)
 
 
 def _choices(recipe: Recipe) -> dict[str, str]:

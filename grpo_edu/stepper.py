@@ -311,6 +311,7 @@ BY_CHOICE: dict[Callable[..., Any], Callable[[Numbers], str]] = {
     adv.given: lambda n: _short(n.centred),
     adv.group_mean: lambda n: f"{_short(n.r)} - mean({_list(n.peers)})",
     adv.leave_one_out: lambda n: f"{_short(n.r)} - mean({_list(n.others)})",
+    adv.batch_mean: lambda n: f"{_short(n.r)} - mean({_list(n.inputs['reward'][n.inputs['counted']].tolist())})",
     adv.greedy: lambda n: f"{_short(n.r)} - {_short(n.inputs['greedy_reward'][n.i])}",
     adv.length_weighted_mean: _length_weighted,
     adv.live_group_mean: _live_group_mean,

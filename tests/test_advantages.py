@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from grpo_edu import Recipe, Rollouts
 from grpo_edu.objective import groups
-from grpo_edu.objective.advantages import given, group_mean, group_std, leave_one_out, leave_one_out_std, no_baseline, unscaled
+from grpo_edu.objective.advantages import (
+    batch_mean,
+    given,
+    group_mean,
+    group_std,
+    leave_one_out,
+    leave_one_out_std,
+    no_baseline,
+    unscaled,
+)
 from grpo_edu.objective.filters import drop_dead_groups
 
 REWARDS = [1.0, 0.0, 0.25, -2.0, 3.0, 0.5, 0.5, 7.0, -1.0]
@@ -35,6 +44,13 @@ def members(i, rewards, group):
 
 
 # --- baselines ------------------------------------------------------------------------------------------------------------
+
+
+def test_batch_mean_blames_a_hard_prompt_whatever_it_did():
+    # public report flow_grpo 46: rewards 1 1 1 0 | 0 0 0 0, mean 3/8; then over the std of all 8 (ddof 1, eps 0)
+    rewards, group = [1, 1, 1, 0, 0, 0, 0, 0], [0] * 4 + [1] * 4
+    assert advantages(rewards, group, baseline=batch_mean) == near([5 / 8] * 3 + [-3 / 8] * 5)
+    assert advantages([1, None, 0], baseline=batch_mean)[::2] == near([0.5, -0.5])
 
 
 def test_no_baseline_is_the_reward_and_given_is_what_was_given():

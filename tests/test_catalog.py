@@ -13,7 +13,7 @@ from batches import batch
 
 from grpo_edu import RECIPES, Recipe, Rollouts, compare, recipe, token_weights
 from grpo_edu.biases import difficulty_bias, length_bias
-from grpo_edu.compare import axis_table
+from grpo_edu.compare import advantage_table, axis_table
 from grpo_edu.objective import advantages as adv
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import corrections, rewards
@@ -480,6 +480,16 @@ def test_whitening_over_the_batch_has_no_difficulty_bias_and_gdpo_keeps_the_one_
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------------
+
+
+def test_advantages_side_by_side_and_a_recipe_with_one_per_token_is_refused():
+    rollouts = Rollouts.from_lengths([2, 3, 1, 1], [1, 0, 0, 0], max_new_tokens=3, value=torch.rand(4, 3).double())
+    table = advantage_table([recipe("rloo"), recipe("dr_grpo"), recipe("dapo")], rollouts)
+    assert table["rloo"].tolist() == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
+    assert table["dapo"].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5])
+    assert table["length"].tolist() == [2, 3, 1, 1]
+    with pytest.raises(ValueError, match="one advantage per token"):
+        advantage_table([recipe("ppo(gae)")], rollouts)
 
 
 def test_dr_grpo_and_dapo_changes_are_one_axis_each():

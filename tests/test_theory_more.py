@@ -434,3 +434,34 @@ def test_slope_of_the_entropy_along_the_policy_gradient_is_minus_the_covariance(
     slope = (torch.autograd.grad(entropy, leaf)[0] @ step).item()
     x = pi.log()
     assert slope == near(-((pi * x * step).sum() - (pi @ x) * (pi @ step)).item())
+
+
+# --- KL off policy, and what a penalty comes to -------------------------------------------------------------------------------
+
+
+def test_off_policy_only_the_ratio_corrected_k3_keeps_value_and_gradient():
+    logits, old, reference = (torch.tensor(x, dtype=torch.float64).log() for x in ([0.9, 0.1], [0.7, 0.3], [0.5, 0.5]))
+    value, gradient = kl.in_loss(partial(kls.k3_ratio, beta=1.0), logits, reference, old)
+    assert value == near(0.9 * math.log(1.8) + 0.1 * math.log(0.2))
+    assert gradient.tolist() == near(kl.reverse(logits, reference)[1].tolist())
+    # k3 uncorrected, drawn from (.7, .3): .7 (5/9 - 1 + ln 1.8) + .3 (5 - 1 + ln .2)
+    plain = kl.in_loss(partial(kls.k3, beta=1.0), logits, reference, old)[0]
+    assert plain == near(0.7 * (5 / 9 - 1 + math.log(1.8)) + 0.3 * (4 + math.log(0.2)))
+
+
+def test_where_each_penalty_settles_is_the_closed_form():
+    # reward 1, 0, even reference, beta 1/2. reverse KL: sigmoid(1 / beta). forward: p (1 - p) = beta (p - 1/2), p = (1/2 + sqrt(5/4)) / 2
+    reward, reference = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+
+    def end(pull):
+        return kl.settle(pull, reward, reference, 0.5)[0].item()
+
+    def loss(choice):
+        return partial(kl.pull_in_loss, partial(choice, beta=1.0))
+
+    reverse, forward = 1 / (1 + math.exp(-2)), (0.5 + math.sqrt(1.25)) / 2
+    assert end(loss(kls.k2)) == near(reverse)
+    assert end(loss(kls.k3_ratio)) == near(reverse)
+    assert end(partial(kl.in_reward, partial(kls.k1, beta=1.0))) == near(reverse)
+    assert end(loss(kls.k3)) == near(forward)
+    assert end(loss(kls.k1)) > 0.999

@@ -86,6 +86,19 @@ def leave_one_out(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     return group_mean(reward, group, counted) * size / (size - 1).clamp(min=1)
 
 
+@formula(r"r_i-\mathrm{mean}_j\,r_j", "r_i - mean(r in the batch)")
+def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
+    r"""Compared with the whole batch: completions of easy prompts come out good and of hard prompts bad, whatever they did.
+
+    .. math:: A_i = r_i - \frac{1}{N}\sum_j r_j
+
+        r  1 1 1 0 | 0 0 0 0   ->   A  .625 .625 .625 -.375 | -.375 -.375 -.375 -.375
+
+    Source: the plain REINFORCE baseline; in place of the group mean it is a known mistake (flow_grpo issue 46, MetaClaw issue 58).
+    """
+    return reward - groups.mean(reward, _everyone(counted), counted)
+
+
 # --- scales ---------------------------------------------------------------------------------------------------------------
 
 

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from ..objective import axes
 
 
-def in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
-    """Expected value, and the gradient by the logits that an on-policy step on the estimator in the loss has.
+def in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor, behaviour: Tensor | None = None) -> tuple[float, Tensor]:
+    """Expected value, and the gradient by the logits that a step on the estimator in the loss has.
 
     Args:
         estimator: a choice of ``objective.kl`` with its beta bound.
         logits: ``[A]`` of the policy.
         reference: ``[A]`` log-probabilities of the reference policy.
+        behaviour: ``[A]`` log-probabilities of the policy that drew the actions; None: the policy itself, on policy.
 
     Returns:
         value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not differentiated.
     """
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
-    chance = logp.detach().exp()
-    inputs = {"logp": logp[:, None], "old_logp": logp.detach()[:, None], "ref_logp": reference[:, None]}
+    old = logp.detach() if behaviour is None else behaviour
+    chance = old.exp()
+    inputs = {"logp": logp[:, None], "old_logp": old[:, None], "ref_logp": reference[:, None]}
     expected = (chance * axes.run(estimator, inputs)[:, 0]).sum()
     return expected.item(), torch.autograd.grad(expected, leaf)[0]
+
+
+def pull_in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
+    """``[A]`` the gradient of ``in_loss`` alone, on policy."""
+    return in_loss(estimator, logits, reference)[1]
 
 
 def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
@@ -59,3 +68,32 @@ def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
     value = axes.run(estimator, inputs)[:, 0]
     mean = (logp.exp() * value).sum()
     return (logp.exp() * (value - mean) ** 2).sum().sqrt().item()
+
+
+def settle(
+    pull: Callable[[Tensor, Tensor], Tensor],
+    reward: Tensor,
+    reference: Tensor,
+    beta: float,
+    *,
+    rate: float = 1.0,
+    steps: int = 3000,
+) -> Tensor:
+    r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to; exact expectations, tabular.
+
+    .. math:: z \leftarrow z + \eta\,\big(\nabla_z E_\pi[r] - \beta\,\mathrm{pull}(z)\big)
+
+    Under the reverse KL it is :math:`\pi \propto \pi_{ref}\,e^{r/\beta}`. Without a pull it runs into a corner.
+
+    Args:
+        pull: gradient of the penalty at beta 1 by the logits, from (logits, reference): ``partial(pull_in_loss, estimator)``, say.
+        reward: ``[A]``.
+        reference: ``[A]`` log-probabilities, also the start.
+        beta: weight of the penalty.
+        rate, steps: of the ascent.
+    """
+    logits = reference.detach().clone()
+    for _ in range(steps):
+        chance = logits.softmax(0)
+        logits = logits + rate * (chance * (reward - chance @ reward) - beta * pull(logits, reference))
+    return logits.softmax(0)

@@ -17,15 +17,15 @@
 #
 # *Question: when one step of GRPO has looked at a few answers, how hard does it push each token?*
 #
-# After this notebook you can compute that number by hand, say which factor of it differs between GRPO, Dr. GRPO and DAPO, and read
-# it off real completions of a small language model.
+# After this notebook you can compute that number by hand, say which factor of it differs between GRPO, Dr. GRPO and DAPO, and
+# read it off real completions of a small language model.
 #
 # Everything here is **exact**: no sampling, no training. What a language model *does* with these pushes is another question.
-
-# %% [markdown]
+#
 # ## 1. The smallest example, by hand
 #
-# One prompt, three completions. The first is right (reward 1) and has 2 tokens. The other two are wrong (reward 0) and have 2 and 8.
+# One prompt, three completions. The first is right (reward 1) and has 2 tokens. The other two are wrong (reward 0) and have 2
+# and 8.
 #
 # GRPO works in three moves:
 #
@@ -44,8 +44,7 @@
 # | wrong, 8 tokens | −0.577 | 1/24 | **−0.024** |
 #
 # The two wrong answers are equally wrong. A token of the long one is pushed down **a quarter as hard**.
-
-# %% [markdown]
+#
 # ## 2. The same in code
 #
 # Does the library agree? `Rollouts` holds the completions; `token_weights` is −∂loss/∂log π of every token, by autograd.
@@ -65,11 +64,10 @@ token_weights(grpo, rollouts).round(decimals=3)
 ledger(grpo, rollouts).round(4)
 
 # %% [markdown]
-# Two columns deserve a second look. `weight` is the push on **one token**. `share_completion` is the part of the whole step that a
-# **completion** gets. The long wrong answer has the same share as the short one, since it has four times the tokens at a quarter of
-# the push. Whoever looks at shares says "no bias"; whoever looks at tokens says "bias". Both read the same table.
-
-# %% [markdown]
+# Two columns deserve a second look. `weight` is the push on **one token**. `share_completion` is the part of the whole step
+# that a **completion** gets. The long wrong answer has the same share as the short one, since it has four times the tokens at a
+# quarter of the push. Whoever looks at shares says "no bias"; whoever looks at tokens says "bias". Both read the same table.
+#
 # ## 3. Predict
 #
 # Dr. GRPO drops two things: the division by the std, and the 1/|o|, which becomes 1/C with a constant C (here 10).
@@ -80,8 +78,8 @@ ledger(grpo, rollouts).round(4)
 token_weights(recipe("dr_grpo"), rollouts).round(decimals=4)
 
 # %% [markdown]
-# The advantages are now 2/3, −1/3, −1/3, and every token is divided by 3 · 10 = 30: **+0.0222, −0.0111, −0.0111**. A wrong token is
-# pushed down alike wherever it stands. So the long wrong answer now has **four times the share** of the short one.
+# The advantages are now 2/3, −1/3, −1/3, and every token is divided by 3 · 10 = 30: **+0.0222, −0.0111, −0.0111**. A wrong
+# token is pushed down alike wherever it stands. So the long wrong answer now has **four times the share** of the short one.
 #
 # Which axes moved? `compare` puts the two side by side.
 
@@ -103,8 +101,8 @@ recipe("dr_grpo")
 # %% [markdown]
 # ## 4. The picture
 #
-# How do GRPO, Dr. GRPO and DAPO look side by side? One colour scale for all: orange is pushed up, purple down, grey is padding. Push
-# per token and share per completion stand at the right, always together.
+# How do GRPO, Dr. GRPO and DAPO look side by side? One colour scale for all: orange is pushed up, purple down, grey is padding.
+# Push per token and share per completion stand at the right, always together.
 
 # %%
 from grpo_edu.plots.heatmap import weight_map
@@ -113,22 +111,21 @@ three = [grpo, recipe("dr_grpo"), recipe("dapo")]
 weight_map(three, rollouts, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
 
 # %% [markdown]
-# Dr. GRPO looks pale because of its constant: 1/10 is smaller than 1/2. A factor common to *all* tokens is only a learning rate, so
-# divide each panel by its own total before you compare the pattern:
+# Dr. GRPO looks pale because of its constant: 1/10 is smaller than 1/2. A factor common to *all* tokens is only a learning
+# rate, so divide each panel by its own total before you compare the pattern:
 
 # %%
 title = "Within one prompt Dr. GRPO and DAPO share one pattern; GRPO's is another"
 weight_map(three, rollouts, relative=True, title=title)
 
 # %% [markdown]
-# Within one prompt, DAPO's token mean and Dr. GRPO's constant differ by one factor only. (Across prompts, and from step to step, they
-# do not: notebook 05.)
-
-# %% [markdown]
+# Within one prompt, DAPO's token mean and Dr. GRPO's constant differ by one factor only. (Across prompts, and from step to
+# step, they do not: notebook 05.)
+#
 # ## 5. Turn it yourself
 #
-# Move a length, flip a reward, raise the ratio above the clip. **Predict first:** what happens to the push of a right answer when its
-# ratio passes 1.2? Of a wrong one?
+# Move a length, flip a reward, raise the ratio above the clip. **Predict first:** what happens to the push of a right answer
+# when its ratio passes 1.2? Of a wrong one?
 
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
@@ -136,8 +133,8 @@ from grpo_edu.widgets.aggregation import AggregationExplorer
 AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
 
 # %% [markdown]
-# The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is larger,
-# since for a negative advantage the clip has no upper bound):
+# The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is
+# larger, since for a negative advantage the clip has no upper bound):
 
 # %%
 off_policy = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], ratio=[1.5, 1.5, 1.0], max_new_tokens=10)
@@ -152,7 +149,8 @@ weight_map(three, off_policy, title="Above the clip a right answer loses its pus
 token_weights(grpo, Rollouts.from_lengths([2, 2, 8], rewards=[1, 1, 1])).abs().max()
 
 # %% [markdown]
-# A loss of 0 is *not* the same thing. At ratio 1 the value of GRPO's loss is 0 because the advantages cancel; the pushes do not:
+# A loss of 0 is *not* the same thing. At ratio 1 the value of GRPO's loss is 0 because the advantages cancel; the pushes do
+# not:
 
 # %%
 grpo.loss(rollouts).item(), token_weights(grpo, rollouts).abs().max().item()
@@ -160,9 +158,9 @@ grpo.loss(rollouts).item(), token_weights(grpo, rollouts).abs().max().item()
 # %% [markdown]
 # ## 7. Real completions
 #
-# The package ships completions that SmolLM2-135M-Instruct sampled on small arithmetic, scored by a checker. Orange tokens go up,
-# purple ones down. Here are three answers to "2 + 3": the only right one of its group, a wrong one of 10 tokens, and a wrong one of 80
-# that ran on to the limit. The same completions under two recipes:
+# The package ships completions that SmolLM2-135M-Instruct sampled on small arithmetic, scored by a checker. Orange tokens go
+# up, purple ones down. Here are three answers to "2 + 3": the only right one of its group, a wrong one of 10 tokens, and a
+# wrong one of 80 that ran on to the limit. The same completions under two recipes:
 
 # %%
 from grpo_edu import read_completions
@@ -171,10 +169,15 @@ from grpo_edu.plots.text import weights_on_text
 real = read_completions()
 weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
 
+# %%
+from grpo_edu.widgets.readers import token_view
+
+token_view()
+
 # %% [markdown]
-# All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale; under
-# Dr. GRPO a row's colour depends on its prompt and its reward, not on its length; DAPO keeps the std, so hard and easy prompts are
-# louder than under Dr. GRPO.
+# All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale;
+# under Dr. GRPO a row's colour depends on its prompt and its reward, not on its length; DAPO keeps the std, so hard and easy
+# prompts are louder than under Dr. GRPO.
 
 # %%
 title = "SmolLM2 on arithmetic: under GRPO short answers are dark, long ones pale"
@@ -191,12 +194,61 @@ weight_map(three, real, relative=True, title=title)
 # | std on, off | `scale_rewards="group"` (default), `"none"` | `norm_adv_by_std_in_grpo=True` (default), `False` |
 #
 # So "GRPO" in either framework, with its defaults, is not the first column of this notebook's pictures but nearer to the third.
+#
+# ## 9. What to read
+#
+# The course follows a talk of March 2025 on two papers of the same week, DAPO (17 March) and Dr. GRPO (21 March), against the
+# paper that both change. Each recipe names its source; the [map of the course](README.md) says which cell settles which
+# sentence of the talk.
+
+# %% tags=["row-1"]
+for name in ("grpo", "dapo", "dr_grpo", "ppo"):
+    print(f"{name:8}", recipe(name).paper)
 
 # %% [markdown]
+# The post that goes with the talk: Interconnects, 31 March 2025. The book behind it: rlhf-book, the chapter on policy
+# gradients.
+#
 # ## Five questions
 #
-# 1. Two wrong answers of 10 and 1000 tokens, same group, GRPO. How do their pushes per token compare? Their shares?
-# 2. Under which aggregation is the answer to both halves of question 1 the other way round?
-# 3. The loss reads 0.0 at the first step. Is anything learnt? Which call tells?
-# 4. A right answer's ratio is 1.5, the clip 0.2. What is its weight? And a wrong answer's?
-# 5. Your framework divides by the padded width of the batch instead of a constant. Which invariance is lost?
+# **1.** Two wrong answers of 10 and 1000 tokens, same group, GRPO. How do their pushes per token compare? Their shares?
+#
+# <details><summary>Answer</summary>
+#
+# Per token the long one is pushed a hundredth as hard. Their shares of the step are equal: 1000 tokens at a hundredth of the
+# push.
+#
+# </details>
+#
+# **2.** Under which aggregation is the answer to both halves of question 1 the other way round?
+#
+# <details><summary>Answer</summary>
+#
+# Under a constant (Dr. GRPO) or a token mean: alike per token, a hundred times the share.
+#
+# </details>
+#
+# **3.** The loss reads 0.0 at the first step. Is anything learnt? Which call tells?
+#
+# <details><summary>Answer</summary>
+#
+# Yes. The loss is 0 because the advantages cancel; `token_weights` shows that the pushes do not.
+#
+# </details>
+#
+# **4.** A right answer's ratio is 1.5, the clip 0.2. What is its weight? And a wrong answer's?
+#
+# <details><summary>Answer</summary>
+#
+# The right one's weight is 0: it is above 1.2 with A > 0. The wrong one's is 1.5 times its on-policy weight: for A < 0 the clip
+# acts below 0.8 only.
+#
+# </details>
+#
+# **5.** Your framework divides by the padded width of the batch instead of a constant. Which invariance is lost?
+#
+# <details><summary>Answer</summary>
+#
+# Padding: the same completions in a wider batch get smaller pushes. (Also the split into micro-batches, whose widths differ.)
+#
+# </details>
