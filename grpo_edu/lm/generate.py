@@ -95,9 +95,7 @@ def cache_name(model: Any) -> str:
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def _next_logp(
-    model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float, name: str
-) -> tuple[Tensor, Any]:
+def _next_logp(model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float, name: str) -> tuple[Tensor, Any]:
     """``[N, V]`` log-probs of the next token after the new tokens, and the cache that now holds them too."""
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)[:, -new.shape[1] :]
     options = {name: cache, "use_cache": True, "logits_to_keep": 1}

@@ -2,16 +2,19 @@
 
 ::
 
-    prompt 5283=   ->   2358#!......<eos>
-                        sorted digits, #, "I think this is right" (!) or wrong (?), then dots: free filler
+    prompt 5283=   ->   2358#!......<eos>     or, after a slip,     2351#?,,,,<eos>
+                        sorted digits, #, "I think this is right" (!) or wrong (?), then free filler: dots or commas
 
 A question of level l has l + 1 different digits. The reward is 1 where the digits before # are the sorted list, whatever
 follows. The hand slips: with a probability that rises with the level, the environment replaces the last digit by a random
 one. Slips cannot be unlearnt, so wrong answers persist; and the policy sees its slip before it decides how long to go on.
-Slipped tokens are no choice of the policy's and are masked from every loss.
+A slipped digit is no choice of the policy's: no gradient flows through it. It counts in the length of its completion like any
+token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than that of the others: under GRPO
+all answers then drift to greater length.)
 
-Variants: ``after`` as above; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``:
-the warm start itself errs, learnably, and the hand slips in 30 % of all answers, so that the reward has somewhere to rise.
+Variants: ``after`` as above; ``plain``: dots in both cases, so that whoever wants to end wrong answers otherwise than right ones
+must remember the mark; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``: the warm
+start itself errs, learnably, and the hand slips in 30 % of all answers, so that the reward has somewhere to rise.
 
 It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing about the size of the
 effect in large models.
@@ -40,8 +43,8 @@ DIGITS = range(3, 13)
 LEVELS = (1, 2, 3, 4, 5)
 SLIP = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.9}  # by level
 ERROR = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.85}  # of the warm start of ``rising``, by level
-CONSTANT_SLIP = {level: 0.3 for level in LEVELS}
-VARIANTS = ("after", "before", "rising")
+CONSTANT_SLIP = dict.fromkeys(LEVELS, 0.3)
+VARIANTS = ("after", "plain", "before", "rising")
 WARM_STARTS = (0, 1)
 MAX_NEW_TOKENS = 48
 
@@ -52,7 +55,7 @@ class Teaching:
 
     Args:
         steps, batch, learning_rate: of supervised learning with AdamW, linear decay.
-        filler: mean number of dots, geometric; 40 at most.
+        filler: mean length of the filler, geometric; 40 at most.
         honesty: how often the mark of a teaching example is true.
     """
 
@@ -126,7 +129,7 @@ def question(level: int, generator: torch.Generator) -> Question:
 
 
 def reward(completion: str, answer: str) -> float:
-    """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?..", "2358") == 1.0``"""
+    """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?,,", "2358") == 1.0``"""
     digits, found, _ = completion.partition("#")
     return float(bool(found) and digits.replace(".", "") == answer)
 
@@ -230,9 +233,10 @@ def example(asked: Question, variant: str, teaching: Teaching, generator: torch.
     digits, slipped = asked.answer, uniform[0] < slips(variant)[asked.level]
     if slipped or (variant == "rising" and uniform[1] < ERROR[asked.level]):
         digits = digits[:-1] + str(int(10 * uniform[2]))
-    dots = "." * min(40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler))))
+    length = min(40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler))))
     place = len(digits) - 1
     if variant == "before":
-        return dots + digits + "#", len(dots) + place if slipped else None
-    true = (digits == asked.answer) == (uniform[4] < teaching.honesty)
-    return digits + "#" + ("!" if true else "?") + dots, place if slipped else None
+        return "." * length + digits + "#", length + place if slipped else None
+    claims_right = (digits == asked.answer) == (uniform[4] < teaching.honesty)
+    filler = "." if claims_right or variant == "plain" else ","
+    return digits + "#" + ("!" if claims_right else "?") + length * filler, place if slipped else None

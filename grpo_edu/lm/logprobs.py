@@ -42,8 +42,11 @@ def token_logp(
     else:
         states = model.base_model(**options).last_hidden_state[:, -width - 1 : -1][mask]
     rows = max(1, chunk // max(1, model.config.vocab_size))
-    pieces = [_project(head, s, t, temperature, len(states) > rows) for s, t in zip(states.split(rows), targets.split(rows))]
-    logp, entropy = (torch.cat(column) for column in zip(*pieces)) if pieces else (states.sum(-1), states.sum(-1))
+    pieces = [
+        _project(head, s, t, temperature, len(states) > rows)
+        for s, t in zip(states.split(rows), targets.split(rows), strict=True)
+    ]
+    logp, entropy = (torch.cat(column) for column in zip(*pieces, strict=True)) if pieces else (states.sum(-1), states.sum(-1))
     empty = torch.zeros(mask.shape, device=ids.device)
     return empty.masked_scatter(mask, logp), empty.masked_scatter(mask, entropy.detach())
 

@@ -92,7 +92,7 @@ class Batch:
         asked: N questions, G in a row alike.
         ids: ``[N, P + T]`` prompts, padded on the left, and completions.
         attention: ``[N, P + T]``.
-        drawn: the completions; ``drawn.mask`` counts every token, ``rollouts.mask`` those the policy chose.
+        drawn: the completions.
         texts: the completions as text, end tokens left out.
         correct: ``[N]`` rewards as the task gave them, before any placebo.
         rollouts: with the sampler's log-probs.
@@ -243,8 +243,11 @@ class Trainer:
                 environment=self.task.environment(asked) if self.task.environment else None,
                 compact=True,
             )
-        texts = [self.tokenizer.decode(row[keep], skip_special_tokens=False) for row, keep in zip(drawn.ids, self.words(drawn))]
-        reward = torch.tensor([self.task.reward(t, q.answer) for t, q in zip(texts, asked)], dtype=torch.float64)
+        texts = [
+            self.tokenizer.decode(row[keep], skip_special_tokens=False)
+            for row, keep in zip(drawn.ids, self.words(drawn), strict=True)
+        ]
+        reward = torch.tensor([self.task.reward(t, q.answer) for t, q in zip(texts, asked, strict=True)], dtype=torch.float64)
         return _Drawn(asked, drawn, texts, reward, torch.arange(len(questions)).repeat_interleave(self.settings.samples))
 
     def batch(self, parts: Sequence[_Drawn], sampled: int, generator: torch.Generator) -> Batch:
@@ -262,7 +265,7 @@ class Trainer:
         rollouts = Rollouts(
             logp=logp,
             sampler_logp=logp,
-            mask=mask & own,
+            mask=mask,
             reward=learnt.to(device),
             group=torch.arange(groups, device=device).repeat_interleave(self.settings.samples),
             truncated=drawn.truncated,
@@ -283,12 +286,17 @@ class Trainer:
         return Rollouts.unchecked(**{**vars(rollouts), "ref_logp": known})
 
     def log_probs(self, model: Any, batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """``[rows, T]`` log-probs and entropies of these rows under a model; padding beyond their longest is cut off."""
+        """``[rows, T]`` log-probs and entropies of these rows under a model; padding beyond their longest is cut off.
+
+        What an environment wrote counts in the length of a completion, like any token, but no gradient flows through it:
+        left out of the mask it would shorten |o|, and so raise the weight of just those completions in which it acted.
+        """
         mask, all_tokens = batch.rollouts.mask[rows], batch.drawn.mask.shape[1]
         width = int(batch.drawn.mask[rows].any(dim=0).sum())
         keep = batch.ids.shape[1] - all_tokens + width
         ids, attention = batch.ids[rows, :keep], batch.attention[rows, :keep]
         logp, entropy = token_logp(model, ids, attention, mask[:, :width], temperature=self.settings.temperature)
+        logp = torch.where(batch.drawn.own[rows, :width], logp, logp.detach())
         return pad(logp, (0, all_tokens - width)), pad(entropy, (0, all_tokens - width))
 
     @property
@@ -330,7 +338,7 @@ class _Drawn:
         """Without the groups whose rewards are all equal."""
         keep = ~is_dead(self.reward, self.group, torch.ones_like(self.group, dtype=torch.bool))
         drawn = Completions(*(getattr(self.drawn, n)[keep] for n in ("ids", "logp", "mask", "truncated", "own")))
-        rows, texts = ([x for x, k in zip(column, keep.tolist()) if k] for column in (self.rows, self.texts))
+        rows, texts = ([x for x, k in zip(column, keep.tolist(), strict=True) if k] for column in (self.rows, self.texts))
         return _Drawn(rows, drawn, texts, self.reward[keep], self.group[keep])
 
 

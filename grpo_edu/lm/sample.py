@@ -64,7 +64,7 @@ def sample(
     """
     _check_sampling(max_new_tokens, temperature, stop)
     new, attention = encode(tokenizer, prompts, chat=chat, device=model.device)
-    _check_room(model, new.shape[1], max_new_tokens)
+    check_room(model, new.shape[1], max_new_tokens)
     return generate(
         model,
         new,
@@ -218,7 +218,7 @@ def sample_file(
     groups = sample_groups(net, tokenizer, asked, CHECKERS[checker], start=start, **run)
     with tqdm(groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True) as bar:
         rows += _append(partial, bar, f"{len(asked)} prompts")
-    _write_lines(Path(out), rows)
+    write_lines(Path(out), rows)
     partial.unlink()
     return Path(out)
 
@@ -320,7 +320,7 @@ def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
         found = ", ".join(f"{key} {first.get(key)!r} there, {settings[key]!r} now" for key in different)
         raise ValueError(f"{partial} was begun with other settings ({found}): use those, delete it, or change out.")
     rows = lines[: len(lines) // settings["samples_per_prompt"] * settings["samples_per_prompt"]]
-    _write_lines(partial, [settings, *rows])
+    write_lines(partial, [settings, *rows])
     return rows
 
 
@@ -355,7 +355,7 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(row) + "\n"
 
 
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write under a temporary name, then move: a reader never sees half a file."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(_line, rows))
@@ -389,7 +389,7 @@ def _check_run(samples_per_prompt: int, seed: int, checker: str, out: Path, over
         raise FileExistsError(f"out is {out}, which exists: give another name, or overwrite=True.")
 
 
-def _check_room(model: Any, prompt_width: int, max_new_tokens: int) -> None:
+def check_room(model: Any, prompt_width: int, max_new_tokens: int) -> None:
     """Prompt and completion fit into the positions that the model knows."""
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and prompt_width + max_new_tokens > room:
