@@ -107,10 +107,6 @@ def test_one_update_has_no_clipped_token():
     assert next(trainer().run()).clipped == 0.0
 
 
-class Scripted(Task):
-    pass
-
-
 def even(completion: str, answer: str) -> float:
     return float(len(completion) % 2 == 0)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .experiments import Experiment
 
 RUN = ["arm", "warm", "seed"]
-LAST = 20  # steps over which the end of a run is read
+LAST = 15  # steps over which the end of a run is read
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
@@ -76,3 +76,20 @@ def report(chosen: Experiment, table: pd.DataFrame) -> str:
         text = f"last {LAST} of {chosen.settings.steps} steps, observed, {len(chosen.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
     with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
         return f"{chosen.title}\n{text}\n" + shown.round(3).to_string(index=False)
+
+
+def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
+    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``: ``arm, warm, seed, a, b, r2``.
+
+    Source: the law of arXiv 2505.22617 (reward against policy entropy over training).
+    """
+    import numpy as np
+    import pandas as pd
+
+    rows = []
+    for (arm, warm, seed), part in runs.groupby(RUN, sort=False):
+        x, y = np.exp(part["entropy"].to_numpy()), part["pass_rate"].to_numpy()
+        slope, b = np.polyfit(x, y, 1)
+        rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+        rows.append({"arm": arm, "warm": warm, "seed": seed, "a": -slope, "b": b, "r2": 1 - rest})
+    return pd.DataFrame(rows)

@@ -101,7 +101,9 @@ def train(
     chat: Annotated[bool, typer.Option("--chat/--plain", help="Prompts of a file as turns of a chat, or as they are.")] = True,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 20,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run on the same machine.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder; only --steps is looked at.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder; only --steps is looked at.")
+    ] = False,
     threads: Annotated[int | None, typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others.")] = None,
 ) -> None:
     """Train a language model with any recipe; every rollout is kept, and `grpo-edu weights` opens it.
@@ -152,5 +154,7 @@ def _follow(records: Iterator[dict[str, Any]], out: Path) -> None:
         typer.echo(f"stopped; go on with: grpo-edu train --resume --out {out}", err=True)
         raise typer.Exit(130) from None
     except OSError as error:
-        raise OSError(f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once there is room.") from error
+        raise OSError(
+            f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once there is room."
+        ) from error
     typer.echo(f"wrote {out}")

@@ -198,7 +198,7 @@ def gradient_norm(net: Any, chosen: Recipe, rollouts: Rollouts) -> float:
 
 # --- the experiments ------------------------------------------------------------------------------------------------------
 
-LONG = Settings(steps=120, prompts=12, samples=8, learning_rate=1e-4, micro_batches=3)
+LONG = Settings(steps=60, prompts=12, samples=8, learning_rate=2e-4, micro_batches=3)
 SHORT = replace(LONG, steps=40, learning_rate=3e-4)
 EXPERIMENTS = {
     one.name: one

@@ -15,7 +15,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Run:
     checker: str = "last_number"
     chat: bool = True
     checkpoint_every: int = 20
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
 
 def make_task(run: Run) -> Task:
@@ -287,7 +287,7 @@ def read_run(out: Path) -> Run:
     try:
         content = json.loads((out / "run.json").read_text(encoding="utf-8"))
         content.pop("versions", None)
-        known = {field.name for field in fields(Settings)}
+        known = {one.name for one in fields(Settings)}
         settings = {key: tuple(v) if isinstance(v, list) else v for key, v in content.pop("settings").items() if key in known}
         return Run(**content, settings=Settings(**settings))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
