@@ -43,7 +43,8 @@ def model() -> Any:
 
     torch.manual_seed(0)
     config = LlamaConfig(**SHAPE, pad_token_id=0, eos_token_id=1, bos_token_id=2)
-    return LlamaForCausalLM(config).to(DEVICE).eval()
+    net: Any = LlamaForCausalLM(config)
+    return net.to(DEVICE).eval()
 
 
 def parity(completion: str, answer: str) -> float:
@@ -83,8 +84,8 @@ def ours() -> dict[str, float]:
 
 def trl() -> dict[str, float]:
     """The same step in GRPOTrainer."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from datasets import Dataset  # pyright: ignore[reportMissingImports]
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
     _forget_peak()
     rows = Dataset.from_list([{"prompt": f"{n % 100}="} for n in range(200)])

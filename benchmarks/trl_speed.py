@@ -71,9 +71,9 @@ def ours(case: str, bf16_sampler: bool) -> list[float]:
 
 def trl(case: str) -> list[float]:
     """CPU seconds of each step of GRPOTrainer."""
-    from datasets import Dataset
+    from datasets import Dataset  # pyright: ignore[reportMissingImports]
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
 
     net, tokenizer, pairs = model_and_questions(case)
     score, c, seconds, clock = reward_of(case), CASES[case], [], [0.0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..toys.compare import intervals
 
@@ -36,10 +36,10 @@ def gap_intervals(table: pd.DataFrame, last: int = LAST) -> pd.DataFrame:
 
 def _lengths(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     counts = ["right", "wrong", "tokens_right", "tokens_wrong"]
-    per_level = table.groupby([*by, "level"], sort=False)[counts].sum()
+    per_level: Any = table.groupby([*by, "level"], sort=False)[counts].sum()
     gap = per_level["tokens_wrong"] / per_level["wrong"] - per_level["tokens_right"] / per_level["right"]
-    total = per_level.groupby(by, sort=False).sum()
-    shared = table.groupby(by, sort=False)[["entropy", "tokens", "truncated", "gradient_norm", "norm_clipped"]].agg("mean")
+    total: Any = per_level.groupby(by, sort=False).sum()
+    shared: Any = table.groupby(by, sort=False)[["entropy", "tokens", "truncated", "gradient_norm", "norm_clipped"]].agg("mean")
     total["pass_rate"] = total["right"] / (total["right"] + total["wrong"])
     for side in ("right", "wrong"):
         total[f"length_{side}"] = total[f"tokens_{side}"] / total[side]
@@ -50,7 +50,7 @@ def _lengths(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
     """Mean gradient norm by group size and number of right answers: ``arm, right, groups, share, norm_none, norm_std, ratio``."""
-    means = table.groupby(["arm", "right"])[["norm_none", "norm_std"]].mean()
+    means: Any = table.groupby(["arm", "right"])[["norm_none", "norm_std"]].mean()
     means.insert(0, "groups", table.groupby(["arm", "right"]).size())
     means = means.reset_index()
     means["share"] = means["right"] / means["arm"].astype(int)
@@ -68,11 +68,10 @@ def report(chosen: Experiment, table: pd.DataFrame) -> str:
     else:
         rows = ends(table)
         columns = ["pass_rate", "length_right", "length_wrong", "entropy"]
-        shown = rows.groupby(["arm", "warm"], sort=False)[columns].mean().reset_index()
+        grouped: Any = rows.groupby(["arm", "warm"], sort=False)[columns].mean()
+        shown = grouped.reset_index()
         gap = gap_intervals(table)
-        shown["gap"] = [
-            f"{r.mean_:.2f} [{r.low:.2f}, {r.high:.2f}]" for r in gap.rename(columns={"mean": "mean_"}).itertuples()
-        ]
+        shown["gap"] = [f"{m:.2f} [{low:.2f}, {high:.2f}]" for m, low, high in gap[["mean", "low", "high"]].to_numpy()]
         text = f"last {LAST} of {chosen.settings.steps} steps, observed, {len(chosen.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
     with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
         return f"{chosen.title}\n{text}\n" + shown.round(3).to_string(index=False)
@@ -87,7 +86,8 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for (arm, warm, seed), part in runs.groupby(RUN, sort=False):
+    grouped: Any = runs.groupby(RUN, sort=False)
+    for (arm, warm, seed), part in grouped:
         x, y = np.exp(part["entropy"].to_numpy()), part["pass_rate"].to_numpy()
         slope, b = np.polyfit(x, y, 1)
         rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()

@@ -52,7 +52,7 @@ def mathematics(completion: str, answer: str) -> float:
     """
     if find_spec("math_verify") is None:
         raise ImportError("checker is 'mathematics', which needs math-verify. Run: pip install 'grpo-edu[tasks]'")
-    from math_verify import parse, verify
+    from math_verify import parse, verify  # pyright: ignore[reportMissingImports]
 
     gold = parse(f"${answer.strip().strip('$')}$")
     if not gold:

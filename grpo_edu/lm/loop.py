@@ -338,7 +338,8 @@ class _Drawn:
         """Without the groups whose rewards are all equal."""
         keep = ~is_dead(self.reward, self.group, torch.ones_like(self.group, dtype=torch.bool))
         drawn = Completions(*(getattr(self.drawn, n)[keep] for n in ("ids", "logp", "mask", "truncated", "own")))
-        rows, texts = ([x for x, k in zip(column, keep.tolist(), strict=True) if k] for column in (self.rows, self.texts))
+        left = keep.nonzero()[:, 0].tolist()
+        rows, texts = [self.rows[i] for i in left], [self.texts[i] for i in left]
         return _Drawn(rows, drawn, texts, self.reward[keep], self.group[keep])
 
 

@@ -113,7 +113,7 @@ def arithmetic(name: str) -> Task:
         raise ImportError(f"task is '{name}', which needs reasoning-gym. Run: pip install 'grpo-edu[tasks]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in a dependency of reasoning-gym
-        import reasoning_gym
+        import reasoning_gym  # pyright: ignore[reportMissingImports]
 
     made = reasoning_gym.create_dataset(name, size=POOL + SHOTS, seed=0, **ARITHMETIC[name])
     lines = [(item["metadata"]["expression"], item["answer"]) for item in made]

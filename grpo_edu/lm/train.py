@@ -288,7 +288,8 @@ def read_run(out: Path) -> Run:
         content = json.loads((out / "run.json").read_text(encoding="utf-8"))
         content.pop("versions", None)
         known = {one.name for one in fields(Settings)}
-        settings = {key: tuple(v) if isinstance(v, list) else v for key, v in content.pop("settings").items() if key in known}
+        given: dict[str, Any] = content.pop("settings")
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k in known}
         return Run(**content, settings=Settings(**settings))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{out / 'run.json'} is not what grpo-edu train writes ({error}): start a new run.") from error

@@ -79,7 +79,7 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
 
 def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
     """Every run as a dot, mean and interval over seeds of each warm start beside it."""
-    names = list(dict.fromkeys(ends["arm"]))
+    names = [str(arm) for arm in dict.fromkeys(ends["arm"])]
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
             y, colour = place + 0.18 * (2 * i - 1), COLOURS[(0, 2)[i % 2]]
@@ -170,5 +170,5 @@ def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> P
     figure.axes[0].set_ylabel("gradient norm, 1: half right")
     figure.axes[0].legend()
     figure.suptitle(title or "Division by std raises the groups at both ends", ha="left", x=0.01)
-    evidence(figure, f"observed at the warm starts, {int(ratios['groups'].sum())} groups; the ratio of the two, 1/σ, is exact")
+    evidence(figure, f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact")
     return figure
