@@ -1,6 +1,6 @@
 """Named figures: each has a function for its data and one that draws it. Importing this package registers them all."""
 
-from . import aggregation, clip, difficulty, dynamics, length
+from . import aggregation, clip, difficulty, dynamics, length, lm
 from .registry import FIGURES, Figured, check, write
 
-__all__ = ["FIGURES", "Figured", "aggregation", "check", "clip", "difficulty", "dynamics", "length", "write"]
+__all__ = ["FIGURES", "Figured", "aggregation", "check", "clip", "difficulty", "dynamics", "length", "lm", "write"]

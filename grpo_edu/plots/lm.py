@@ -36,15 +36,15 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         title: the sentence to take home.
     """
     figure = new_figure(10.0, 7.2)
-    panels = figure.subplots(2, 2, height_ratios=[1, 1.15])
+    upper, lower = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    above, (curves, ends_panel) = upper.subplots(1, 2), lower.subplots(1, 2)
     shown = [arm for arm in ("grpo", "dr_grpo") if arm in set(runs["arm"])] or [runs["arm"].iloc[0]]
-    for axis, arm in zip(panels[0], shown, strict=False):
+    for axis, arm in zip(above, shown, strict=False):
         _lengths(axis, runs.loc[runs["arm"] == arm], ARMS.get(arm, arm))
-    top = max(axis.get_ylim()[1] for axis in panels[0])
-    for axis in panels[0]:
-        axis.set_ylim(0, top)
-    _gap_curves(panels[1, 0], runs)
-    _gap_ends(panels[1, 1], ends)
+    for axis in above:
+        axis.set_ylim(0, 50)
+    _gap_curves(curves, runs)
+    _gap_ends(ends_panel, ends)
     seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
     figure.suptitle(title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01)
     evidence(
