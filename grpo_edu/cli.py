@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .frameworks.command import explain, export, identify
+from .lm.command import app as lm
 from .toys.command import app as toy
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 
 app.add_typer(toy, name="toy")
+app.add_typer(lm)
 
 
 @contextmanager
