@@ -168,7 +168,9 @@ last_step(stopping.train(arms, policy, short, seeds=5, learning_rates=rates), ["
 # %%
 from grpo_edu.widgets.labs import toy_player
 
-toy_player()
+played = toy_player()
+played.set(step=40)
+played
 
 # %% [markdown]
 # ## 8. Would it appear anyway?

@@ -239,15 +239,15 @@ pd.DataFrame.from_dict(rows, orient="index", columns=["token of the 4 times long
 # %%
 from grpo_edu.plots.heatmap import weight_map
 
-far = Rollouts.from_lengths([2, 8, 4, 16], [1, 1, 0, 0], ratio=[1.3, 1.0, 0.7, 1.3])
-title = "GSPO cuts whole answers at a hair's breadth; CISPO keeps them all"
+far = Rollouts.from_lengths([2, 8, 4, 16], [1, 1, 0, 0], ratio=[1.1, 1.0, 0.9, 1.1])
+title = "Ratios of 1.1 and 0.9: inside GRPO's clip, far outside GSPO's, and CISPO has none"
 weight_map([grpo, gspo, recipe("cispo")], far, relative=True, title=title)
 
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
 AggregationExplorer(
-    recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.3, 1.0, 0.7, 1.3], relative=True
+    recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.1, 1.0, 0.9, 1.1], relative=True
 )
 
 # %% [markdown]
