@@ -343,11 +343,11 @@ MASKED_MEAN = Exercise(
         Property(
             "whatever stands under the mask, the result is the same",
             lambda f: near(
-                f(torch.tensor([[1.0, 7.0]]), torch.tensor([[True, False]])),
-                float(f(torch.tensor([[1.0, -4.0]]), torch.tensor([[True, False]]))),
+                f(torch.tensor([[1.0, 7.0]], dtype=torch.float64), torch.tensor([[True, False]])),
+                float(f(torch.tensor([[1.0, -4.0]], dtype=torch.float64), torch.tensor([[True, False]]))),
             ),
         ),
-        Property("all values 1 have mean 1", lambda f: near(f(torch.ones(2, 3), of_lengths(1, 3)), 1.0)),
+        Property("all values 1 have mean 1", lambda f: near(f(torch.ones(2, 3, dtype=torch.float64), of_lengths(1, 3)), 1.0)),
     ),
     mistakes={
         "0 times NaN is NaN: it multiplies by the mask in place of selecting": lambda v, m: (
@@ -483,15 +483,24 @@ ACCUMULATED_LOSS = Exercise(
             "1, 2 or 4 accumulation steps give the same loss on the same tokens",
             lambda f: (
                 near(
-                    f([torch.ones(4, 5)], [of_lengths(5, 5, 5, 5)]),
-                    float(f([torch.ones(2, 5)] * 2, [of_lengths(5, 5)] * 2)),
+                    f([torch.ones(4, 5, dtype=torch.float64)], [of_lengths(5, 5, 5, 5)]),
+                    float(f([torch.ones(2, 5, dtype=torch.float64)] * 2, [of_lengths(5, 5)] * 2)),
                 )
-                and near(f([torch.ones(4, 5)], [of_lengths(5, 5, 5, 5)]), float(f([torch.ones(1, 5)] * 4, [of_lengths(5)] * 4)))
+                and near(
+                    f([torch.ones(4, 5, dtype=torch.float64)], [of_lengths(5, 5, 5, 5)]),
+                    float(f([torch.ones(1, 5, dtype=torch.float64)] * 4, [of_lengths(5)] * 4)),
+                )
             ),
         ),
         Property(
             "a loss of 1 on every token gives 1",
-            lambda f: near(f([torch.ones(1, 2), torch.ones(1, 8)], [of_lengths(2), of_lengths(8)]), 1.0),
+            lambda f: near(
+                f(
+                    [torch.ones(1, 2, dtype=torch.float64), torch.ones(1, 8, dtype=torch.float64)],
+                    [of_lengths(2), of_lengths(8)],
+                ),
+                1.0,
+            ),
         ),
     ),
     mistakes={

@@ -126,13 +126,39 @@ KL_IN_REWARD = Exercise(
         Property(
             "a completion of twice the tokens, each as far from the reference, pays twice",
             lambda f: near(
-                2 * (f(wide(0), torch.full((1, 2), -1.0), torch.full((1, 2), -1.5), of_lengths(2), 0.1)),
-                f(wide(0), torch.full((1, 4), -1.0), torch.full((1, 4), -1.5), of_lengths(4), 0.1),
+                2
+                * (
+                    f(
+                        wide(0),
+                        torch.full((1, 2), -1.0, dtype=torch.float64),
+                        torch.full((1, 2), -1.5, dtype=torch.float64),
+                        of_lengths(2),
+                        0.1,
+                    )
+                ),
+                f(
+                    wide(0),
+                    torch.full((1, 4), -1.0, dtype=torch.float64),
+                    torch.full((1, 4), -1.5, dtype=torch.float64),
+                    of_lengths(4),
+                    0.1,
+                ),
             ),
         ),
         Property(
             "leaving the reference towards likelier tokens costs reward",
-            lambda f: float(f(wide(0), torch.full((1, 2), -1.0), torch.full((1, 2), -1.5), of_lengths(2), 0.1)) < 0,
+            lambda f: (
+                float(
+                    f(
+                        wide(0),
+                        torch.full((1, 2), -1.0, dtype=torch.float64),
+                        torch.full((1, 2), -1.5, dtype=torch.float64),
+                        of_lengths(2),
+                        0.1,
+                    )
+                )
+                < 0
+            ),
         ),
     ),
     mistakes={
@@ -218,8 +244,8 @@ LOSS_WITH_KL = Exercise(
         Property(
             "where the policy is the reference, beta does not matter",
             lambda f: near(
-                f(torch.ones(1, 2), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 0.0),
-                float(f(torch.ones(1, 2), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 9.0)),
+                f(torch.ones(1, 2, dtype=torch.float64), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 0.0),
+                float(f(torch.ones(1, 2, dtype=torch.float64), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 9.0)),
             ),
         ),
     ),

@@ -78,6 +78,7 @@ def dynamic_sampling(reward: Tensor, group: Tensor) -> Tensor:
 def dynamic_cases() -> list[Case]:
     return [
         Case("one live group", (rewards(1, 0, 0, 0), one_group(TWO[:4]))),
+        Case("one group, all right", (rewards(1, 1, 1, 1), one_group(TWO[:4]))),
         Case("one group all right, one all wrong", (rewards(1, 0, 1, 0, 1, 0, 1, 0), TWO)),
         Case("one group all right, one live", (rewards(1, 1, 1, 0, 1, 0, 1, 0), TWO)),
         Case("groups of 3 and 5, the small one all wrong", (rewards(0, 0, 0, 1, 0, 0, 1, 1), UNEVEN)),

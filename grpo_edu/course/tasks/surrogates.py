@@ -207,8 +207,12 @@ SEQUENCE_RATIO = Exercise(
         Property(
             "the same log-ratio on every token gives the same ratio, however long the completion",
             lambda f: near(
-                f(torch.full((1, 3), -1.0), torch.full((1, 3), -1.1), of_lengths(3)),
-                f(torch.full((1, 30), -1.0), torch.full((1, 30), -1.1), of_lengths(30)),
+                f(torch.full((1, 3), -1.0, dtype=torch.float64), torch.full((1, 3), -1.1, dtype=torch.float64), of_lengths(3)),
+                f(
+                    torch.full((1, 30), -1.0, dtype=torch.float64),
+                    torch.full((1, 30), -1.1, dtype=torch.float64),
+                    of_lengths(30),
+                ),
             ),
         ),
         Property(
