@@ -36,7 +36,7 @@ def test_every_known_mistake_is_refused_by_name(name, mistake):
 def test_check_prints_the_pass_line_and_knows_its_names(capsys):
     check.token_mean(lambda mask: mask / mask.sum().clamp(min=1))
     assert capsys.readouterr().out == "✓ token_mean: all 6 checks hold.\n"
-    assert sorted(EXERCISES) == dir(check)
+    assert set(EXERCISES) < set(dir(check))
     with pytest.raises(AttributeError, match=r"Did you mean check\.token_mean"):
         _ = check.token_means
 
