@@ -36,6 +36,7 @@ def mask_cases() -> list[Case]:
         Case("three completions of 1, 3 and 2 tokens, padded to 7", (of_lengths(1, 3, 2, width=7),)),
         Case("a mask with holes, as tool output makes them", (HOLES,)),
         Case("a completion whose tokens are all masked, beside a live one", (of_lengths(0, 3, width=4),)),
+        Case("one live token in the whole batch", (of_lengths(0, 1, width=3),)),
         Case("a batch without any live token", (of_lengths(0, 0, width=3),)),
     ]
 
@@ -142,6 +143,7 @@ def prompt_cases() -> list[Case]:
         Case("two prompts, one completion each, 2 and 4 tokens", (of_lengths(2, 4), torch.tensor([0, 1]))),
         Case("two prompts of two completions, interleaved", (of_lengths(1, 6, 3, 2), torch.tensor([5, 2, 5, 2]))),
         Case("prompts with 3 and 1 completions", (of_lengths(1, 2, 5, 4, width=8), torch.tensor([0, 0, 0, 9]))),
+        Case("three prompts, one of them with a single token", (of_lengths(1, 3, 2, 2), torch.tensor([4, 1, 7, 7]))),
         Case("a prompt without a live token beside a live one", (of_lengths(0, 0, 3, 1), torch.tensor([0, 0, 1, 1]))),
     ]
 
@@ -325,6 +327,7 @@ def masked_cases() -> list[Case]:
         Case("two rows of unequal length", (torch.tensor([[1.0, 2, 0], [4, 5, 9]]).double(), of_lengths(2, 3))),
         Case("NaN under the mask", (row(1, nan, 3), torch.tensor([[True, False, True]]))),
         Case("inf under the mask", (row(2, 5, inf), torch.tensor([[True, True, False]]))),
+        Case("one live value", (row(6, 2), torch.tensor([[True, False]]))),
         Case("everything masked", (row(1, 2, 3), torch.tensor([[False, False, False]]))),
     ]
 
