@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .course.command import app as course
 from .toys.command import app as toy
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ app = typer.Typer(
 
 
 app.add_typer(toy, name="toy")
+app.add_typer(course, name="course")
 
 
 @contextmanager

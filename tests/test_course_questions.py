@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from grpo_edu.cli import app
 from grpo_edu.course import check, project
+from grpo_edu.course.catalog import EXERCISES
 from grpo_edu.course.engine import NotYet
 from grpo_edu.course.misconceptions import QUESTIONS
 from grpo_edu.course.questions import Choice, Name, Number, Sheet, marked, near
@@ -115,3 +119,22 @@ def test_the_project_wants_seeds_recipes_and_a_claim():
     ):
         with pytest.raises(NotYet, match=said):
             project.length_project(*arguments)
+
+
+def test_the_command_prints_a_key_and_the_committed_tables():
+    shown = CliRunner().invoke(app, ["course", "key", "Ann", "--seed", "7"])
+    assert shown.exit_code == 0
+    for name in QUESTIONS:
+        assert f"{Sheet('ann', 7).key(name)}" in shown.output
+    printed = CliRunner().invoke(app, ["course", "table"]).output
+    committed = (Path(__file__).resolve().parent.parent / "notebooks" / "exercises" / "TABLES.md").read_text(encoding="utf-8")
+    assert committed.endswith(printed)
+    assert all(mistake.replace("|", "\\|") in printed for one in EXERCISES.values() for mistake in one.mistakes)
+
+
+def test_the_command_refuses_bad_use_in_one_line(tmp_path):
+    refused = CliRunner().invoke(app, ["course", "grade", str(tmp_path), "e1_advantages"])
+    assert refused.exit_code == 2
+    assert refused.output.startswith("error: no sheet e1_advantages")
+    assert CliRunner().invoke(app, ["course", "new", str(tmp_path / "c")]).exit_code == 0
+    assert "already holds a course" in CliRunner().invoke(app, ["course", "new", str(tmp_path / "c")]).output
