@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .course.command import app as course
 from .frameworks.command import explain, export, identify
 from .lm.command import app as lm
 from .toys.command import app as toy
@@ -35,6 +36,7 @@ app = typer.Typer(
 
 app.add_typer(toy, name="toy")
 app.add_typer(lm)
+app.add_typer(course, name="course")
 
 
 @contextmanager
