@@ -87,6 +87,7 @@ def test_every_exercise_is_asked_once_with_two_hints_its_goal_and_its_minutes():
     assert len(asked) >= 30
     assert 6 <= len(SOURCES) <= 8
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    assert text.count(sheets.PREDICTION) == sum(one.kind == "predict" for one in QUESTIONS.values())
     assert text.count("<summary>Hint 1</summary>") == text.count("<summary>Hint 2</summary>") == len(asked)
     for name in asked:
         about = sheets.told(name)
