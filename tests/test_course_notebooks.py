@@ -143,3 +143,19 @@ def test_an_unknown_exercise_or_a_stray_cell_stops_the_build(tmp_path):
         path.write_text(text)
         with pytest.raises((KeyError, ValueError), match=said):
             sheets.solution_notebook(path)
+
+
+def test_the_guide_gives_the_minutes_and_points_of_every_sheet():
+    guide = (HERE / "exercises" / "README.md").read_text(encoding="utf-8")
+    total = 0
+    for path in SOURCES:
+        ids = [
+            c.metadata.nbgrader for c in sheets.solution_notebook(path).cells if c.metadata.get("nbgrader", {}).get("solution")
+        ]
+        asked = [sheets.told(mark.grade_id) for mark in ids]
+        total += len(asked)
+        row = f"| {len(asked)} | {sum(a.minutes for a in asked)} | {sum(a.difficulty for a in asked)} |"
+        assert re.search(rf"\({path.stem}\.ipynb\) \|[^|]*{re.escape(row)}", guide), row
+    assert guide.startswith(
+        f"# Exercises that mark themselves: guide for teachers\n\n{total} exercises in {len(SOURCES)} sheets"
+    )
