@@ -101,7 +101,8 @@ analysis.gap_intervals(recorded("length")).round(2)
 analysis.ends(recorded("length")).groupby("arm", sort=False)[["pass_rate", "length_right", "length_wrong"]].mean().round(2)
 
 # %% [markdown]
-# The pass rates are the same in every arm: nobody paid for the length, and nobody earned by it.
+# The pass rates are the same in every arm that learns (the placebo, which learns noise, loses four points): nobody paid for the length, and
+# nobody earned by it.
 #
 # ## 5. What breaks it
 #
