@@ -10,6 +10,7 @@ import pytest
 
 from grpo_edu.figures import FIGURES
 from grpo_edu.figures.registry import named, recorded_table, register
+from grpo_edu.lm import analysis
 from grpo_edu.plots.style import styled
 from grpo_edu.toys.compare import intervals
 from grpo_edu.toys.difficulty import first_reaching
@@ -242,6 +243,11 @@ def test_recorded_runs_say_what_their_titles_say():
     entropy = recorded_table("clip_higher").pivot(index="seed", columns=["step", "recipe"], values="entropy")
     assert (entropy[10, "eps_high=0.4"] < entropy[10, "eps_high=0.2"]).mean() > 0.9
     assert abs(entropy[60].mean()["eps_high=0.4"] - entropy[60].mean()["eps_high=0.2"]) < 0.02
+
+
+def test_the_entropy_law_fits_as_loosely_as_its_title_says():
+    fits = analysis.entropy_fits(recorded_table("lm_entropy_reward"))
+    assert (round(fits.r2.min(), 2), round(fits.r2.max(), 2)) == (0.27, 0.93)
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():

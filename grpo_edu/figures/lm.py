@@ -56,13 +56,12 @@ def efficiency_draw(table: pd.DataFrame) -> Figure:
     )
 
 
+ENTROPY = "The law b - a·exp(entropy) fits loosely here: R² from .27 to .93"
+
+
 def entropy_draw(table: pd.DataFrame) -> Figure:
     """Pass rate against entropy with a fit per run."""
-    fits = analysis.entropy_fits(table)
-    low, high = fits["r2"].min(), fits["r2"].max()
-    return plots.entropy_reward(
-        table, fits, title=f"The law b - a·exp(entropy) fits loosely here: R² from {low:.2f} to {high:.2f}"
-    )
+    return plots.entropy_reward(table, analysis.entropy_fits(table), title=ENTROPY)
 
 
 def gradient_data() -> pd.DataFrame:
@@ -70,9 +69,12 @@ def gradient_data() -> pd.DataFrame:
     return analysis.gradient_ratios(recorded("difficulty-gradients").astype({"arm": str}))
 
 
+GRADIENTS = "Division by std raises the groups at both ends, the more the larger G is"
+
+
 def gradient_draw(table: pd.DataFrame) -> Figure:
     """Relative gradient norm against the share of right answers."""
-    return plots.difficulty_gradients(table)
+    return plots.difficulty_gradients(table, title=GRADIENTS)
 
 
 ANSWERS_LENGTH = "Dr. GRPO (arXiv 2503.20783), length of right and wrong answers over training; one-seed runs in peers"
@@ -106,7 +108,7 @@ register(
 register(
     Figured(
         name="lm_entropy_reward",
-        title="The entropy law fits loosely here: R² from .27 to .93, not above .9",
+        title=ENTROPY,
         alt="Five panels, one per loss: pass rate against entropy over training with an exponential fit per run and its R squared.",
         answers="the entropy-reward law of arXiv 2505.22617",
         level="observed, 3 seeds",
@@ -118,7 +120,7 @@ register(
 register(
     Figured(
         name="lm_difficulty_gradients",
-        title="Division by std raises the groups at both ends, the more the larger G is",
+        title=GRADIENTS,
         alt="Three panels, G = 8, 32, 64: gradient norm of a group against its share of right answers, with and without division by the std.",
         answers="Dr. GRPO (arXiv 2503.20783), question-level difficulty bias, at the group sizes in use",
         level="observed, 5 seeds x 2 warm starts; the ratio is exact",
