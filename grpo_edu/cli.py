@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .course.command import app as course
 from .frameworks.command import explain, export, identify
+from .lm.command import app as lm
 from .toys.command import app as toy
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ app = typer.Typer(
 )
 
 app.add_typer(toy, name="toy")
+app.add_typer(lm)
+app.add_typer(course, name="course")
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Build the notebooks from notebooks/src: convert, execute, give widgets stable ids, write.
 
+Exercises (notebooks/src/exercises) become two notebooks: the student version, neither executed nor solved, and the executed solutions.
+
 python notebooks/build.py            # all
-python notebooks/build.py 00         # those whose name starts so
+python notebooks/build.py 00 e1      # those whose name starts so
 python notebooks/build.py --check    # write nothing; exit 1 where a cell differs from its source or raises
 """
 
@@ -17,6 +19,7 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from grpo_edu.course.sheets import solution_notebook, student_notebook
 from grpo_edu.files import replacing
 
 HERE = Path(__file__).resolve().parent
@@ -39,9 +42,29 @@ def source(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def is_exercise(path: Path) -> bool:
+    """Sources of exercises have a folder of their own."""
+    return path.parent.name == "exercises"
+
+
+def wanted(path: Path) -> nbformat.NotebookNode:
+    """The notebook of a source before it is executed; of exercises the solution version."""
+    return solution_notebook(path) if is_exercise(path) else source(path)
+
+
+def target_of(path: Path) -> Path:
+    """Where the executed notebook lies."""
+    return HERE / ("exercises/solutions" if is_exercise(path) else "") / f"{path.stem}.ipynb"
+
+
+def student_target_of(path: Path) -> Path:
+    """Where the student version lies."""
+    return HERE / "exercises" / f"{path.stem}.ipynb"
+
+
 def executed(path: Path) -> nbformat.NotebookNode:
     """The notebook after a run from top to bottom; raises where a cell or a widget's output does."""
-    notebook = source(path)
+    notebook = wanted(path)
     NotebookClient(
         notebook, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": HERE}}
     ).execute()
@@ -78,15 +101,27 @@ def with_stable_ids(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return renamed
 
 
-def differences(path: Path, built: Path) -> list[str]:
-    """Where the committed notebook is not what its source says."""
+def differences(path: Path) -> list[str]:
+    """Where the committed notebooks of a source are not what it says."""
+    found = changed(path.name, target_of(path), wanted(path))
+    return found + (changed(path.name, student_target_of(path), student_notebook(wanted(path))) if is_exercise(path) else [])
+
+
+def changed(name: str, built: Path, notebook: nbformat.NotebookNode) -> list[str]:
+    """Cells of one committed notebook that differ from the wanted one."""
     if not built.is_file():
-        return [f"{built.name} is missing"]
-    committed = nbformat.read(built, as_version=4)
-    wanted = source(path)
-    pairs = zip(committed.cells, wanted.cells, strict=False)
-    changed = [f"{built.name}, cell {n} differs from {path.name}" for n, (a, b) in enumerate(pairs) if a.source != b.source]
-    return changed + ([f"{built.name} has another number of cells"] if len(committed.cells) != len(wanted.cells) else [])
+        return [f"{built.relative_to(HERE)} is missing"]
+    committed, where = nbformat.read(built, as_version=4), built.relative_to(HERE)
+    pairs = zip(committed.cells, notebook.cells, strict=False)
+    found = [f"{where}, cell {n} differs from {name}" for n, (a, b) in enumerate(pairs) if a.source != b.source]
+    return found + ([f"{where} has another number of cells"] if len(committed.cells) != len(notebook.cells) else [])
+
+
+def write(notebook: nbformat.NotebookNode, built: Path) -> None:
+    """Write one notebook."""
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(built) as target:
+        target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:
@@ -95,16 +130,16 @@ def main(arguments: list[str]) -> int:
         asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
     checking, names = "--check" in arguments, [a for a in arguments if a != "--check"]
     problems: list[str] = []
-    for path in sorted((HERE / "src").glob("*.py")):
+    for path in [*sorted((HERE / "src").glob("*.py")), *sorted((HERE / "src" / "exercises").glob("*.py"))]:
         if names and not any(path.name.startswith(name) for name in names):
             continue
-        built = HERE / f"{path.stem}.ipynb"
         print(f"{'checking' if checking else 'building'} {path.stem}", flush=True)
-        problems += differences(path, built) if checking else []
+        problems += differences(path) if checking else []
         notebook = executed(path)
         if not checking:
-            with replacing(built) as target:
-                target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+            write(notebook, target_of(path))
+        if not checking and is_exercise(path):
+            write(student_notebook(wanted(path)), student_target_of(path))
     for problem in problems:
         print(f"failed: {problem}. Run python notebooks/build.py", file=sys.stderr)
     return 1 if problems else 0

@@ -27,7 +27,7 @@ def build():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_notebook_is_built_from_its_source_and_ran_clean(path):
-    assert build().differences(path, HERE / f"{path.stem}.ipynb") == []
+    assert build().differences(path) == []
     notebook = nbformat.read(HERE / f"{path.stem}.ipynb", as_version=4)
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [o for o in outputs if o.output_type == "error"]

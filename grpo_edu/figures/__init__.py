@@ -1,6 +1,6 @@
 """Named figures: each has a function for its data and one that draws it. Importing this package registers them all."""
 
-from . import aggregation, clip, difficulty, frameworks, length, policies, toy_clip, toy_difficulty, toy_length
+from . import aggregation, clip, difficulty, frameworks, length, lm, policies, toy_clip, toy_difficulty, toy_length
 from .registry import FIGURES, Figured, check, write
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "difficulty",
     "frameworks",
     "length",
+    "lm",
     "policies",
     "toy_clip",
     "toy_difficulty",

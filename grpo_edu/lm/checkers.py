@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from importlib.util import find_spec
 
 Checker = Callable[[str, str], float]
 
@@ -41,7 +42,25 @@ def first_number(completion: str, answer: str) -> float:
     return float(bool(found) and found[0] == expected)
 
 
-CHECKERS: dict[str, Checker] = {"last_number": last_number, "first_number": first_number}
+def mathematics(completion: str, answer: str) -> float:
+    """1.0 if math-verify finds the completion's final expression equal to the answer: fractions, sets, LaTeX.
+
+    ``mathematics("so it is $\\frac{1}{2}$", "0.5") == 1.0``
+
+    Raises:
+        ImportError: math-verify is not installed; says how.
+    """
+    if find_spec("math_verify") is None:
+        raise ImportError("checker is 'mathematics', which needs math-verify. Run: pip install 'grpo-edu[tasks]'")
+    from math_verify import parse, verify  # pyright: ignore[reportMissingImports]
+
+    gold = parse(f"${answer.strip().strip('$')}$")
+    if not gold:
+        raise ValueError(f"answer is {answer!r}: expected a mathematical expression that math-verify can read.")
+    return float(bool(completion) and verify(gold, parse(completion)))
+
+
+CHECKERS: dict[str, Checker] = {"last_number": last_number, "first_number": first_number, "mathematics": mathematics}
 
 
 def _answer(answer: str) -> Decimal:

@@ -105,8 +105,9 @@ def _on_hub(model: str) -> bool:
 
 
 def _savable(model: Any) -> Any:
-    """A dequantised GGUF model is an ordinary one: forget the quantisation, so that ``save_pretrained`` works."""
+    """A dequantised GGUF model is an ordinary one: forget the quantisation, so that it can be saved, and trained by others."""
     if getattr(getattr(model.config, "quantization_config", None), "quant_method", None) == "gguf":
         del model.config.quantization_config
         model.hf_quantizer = None
+        model.is_quantized = False
     return model

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import sys
@@ -18,24 +17,8 @@ from tqdm import tqdm
 
 from grpo_edu.files import replacing
 from grpo_edu.lm.checkers import CHECKERS, Checker
+from grpo_edu.lm.generate import Completions, Stopped, generate
 from grpo_edu.lm.models import load
-
-
-@dataclass(frozen=True, eq=False)
-class Completions:
-    """N sampled completions of at most T tokens.
-
-    Args:
-        ids: ``[N, T]`` token numbers; 0 where the mask is False.
-        logp: ``[N, T]`` float32, log-probability of each token under the distribution it was drawn from.
-        mask: ``[N, T]`` bool, True up to and including the first end token.
-        truncated: ``[N]`` bool, True where the limit came before an end.
-    """
-
-    ids: Tensor
-    logp: Tensor
-    mask: Tensor
-    truncated: Tensor
 
 
 @dataclass(frozen=True)
@@ -81,20 +64,17 @@ def sample(
     """
     _check_sampling(max_new_tokens, temperature, stop)
     new, attention = encode(tokenizer, prompts, chat=chat, device=model.device)
-    _check_room(model, new.shape[1], max_new_tokens)
-    ends = torch.tensor(end_ids(model, tokenizer), device=new.device)
-    alive, cache = torch.ones(len(new), dtype=torch.bool, device=new.device), None
-    ids, logps, masks = new[:, :0], [], []
-    while ids.shape[1] < max_new_tokens and alive.any():
-        logp, cache = _next_logp(model, new, attention, cache, temperature)
-        new = torch.multinomial(logp.exp(), num_samples=1, generator=generator)
-        ids, attention = torch.cat([ids, new], dim=1), torch.cat([attention, torch.ones_like(new)], dim=1)
-        logps.append(logp.gather(1, new))
-        masks.append(alive[:, None])
-        alive = alive & ~torch.isin(new[:, 0], ends) & ~_stopped(tokenizer, ids, alive, stop)
-    mask = torch.cat(masks, dim=1)
-    logp = torch.cat(logps, dim=1).masked_fill(~mask, 0.0)
-    return Completions(ids.masked_fill(~mask, 0), logp, mask, truncated=alive)
+    check_room(model, new.shape[1], max_new_tokens)
+    return generate(
+        model,
+        new,
+        attention,
+        max_new_tokens=max_new_tokens,
+        ends=end_ids(model, tokenizer),
+        generator=generator,
+        temperature=temperature,
+        stopped=stop_texts(tokenizer, stop),
+    )
 
 
 def encode(tokenizer: Any, prompts: Sequence[str], *, chat: bool, device: Any = None) -> tuple[Tensor, Tensor]:
@@ -238,7 +218,7 @@ def sample_file(
     groups = sample_groups(net, tokenizer, asked, CHECKERS[checker], start=start, **run)
     with tqdm(groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True) as bar:
         rows += _append(partial, bar, f"{len(asked)} prompts")
-    _write_lines(Path(out), rows)
+    write_lines(Path(out), rows)
     partial.unlink()
     return Path(out)
 
@@ -270,23 +250,17 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
     return found
 
 
-def _next_logp(model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float) -> tuple[Tensor, Any]:
-    """``[N, V]`` log-probs of the next token after the new tokens, and the cache that now holds them too."""
-    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)[:, -new.shape[1] :]
-    # transformers renames past_key_values to cache, as argument and as output
-    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-    options = {name: cache, "use_cache": True, "logits_to_keep": 1}
-    step = model(input_ids=new, attention_mask=attention, position_ids=positions, **options)
-    return torch.log_softmax(step.logits[:, -1].float() / temperature, dim=-1), getattr(step, name)
+def stop_texts(tokenizer: Any, stop: Sequence[str]) -> Stopped | None:
+    """Ends a completion as soon as it holds one of the texts; None where there are none."""
 
+    def stopped(ids: Tensor, alive: Tensor) -> Tensor:
+        ended = torch.zeros_like(alive)
+        for i in alive.nonzero()[:, 0].tolist():
+            text = _decode(tokenizer, ids[i].tolist())
+            ended[i] = any(s in text for s in stop)
+        return ended
 
-def _stopped(tokenizer: Any, ids: Tensor, alive: Tensor, stop: Sequence[str]) -> Tensor:
-    """``[N]`` bool, True where a running completion holds one of the stop texts."""
-    stopped = torch.zeros_like(alive)
-    for i in alive.nonzero()[:, 0].tolist() if stop else []:
-        text = _decode(tokenizer, ids[i].tolist())
-        stopped[i] = any(s in text for s in stop)
-    return stopped
+    return stopped if stop else None
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
@@ -346,7 +320,7 @@ def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
         found = ", ".join(f"{key} {first.get(key)!r} there, {settings[key]!r} now" for key in different)
         raise ValueError(f"{partial} was begun with other settings ({found}): use those, delete it, or change out.")
     rows = lines[: len(lines) // settings["samples_per_prompt"] * settings["samples_per_prompt"]]
-    _write_lines(partial, [settings, *rows])
+    write_lines(partial, [settings, *rows])
     return rows
 
 
@@ -381,7 +355,7 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(row) + "\n"
 
 
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write under a temporary name, then move: a reader never sees half a file."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(_line, rows))
@@ -415,7 +389,7 @@ def _check_run(samples_per_prompt: int, seed: int, checker: str, out: Path, over
         raise FileExistsError(f"out is {out}, which exists: give another name, or overwrite=True.")
 
 
-def _check_room(model: Any, prompt_width: int, max_new_tokens: int) -> None:
+def check_room(model: Any, prompt_width: int, max_new_tokens: int) -> None:
     """Prompt and completion fit into the positions that the model knows."""
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and prompt_width + max_new_tokens > room:

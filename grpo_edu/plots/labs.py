@@ -178,7 +178,7 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     left.plot(mean["stop_right"].iloc[-1], mean["stop_wrong"].iloc[-1], "o", color=COLOURS[2])
     left.plot(BOX, BOX, color="#666666", linestyle=":", linewidth=0.9)
     left.set(xlabel="stop logit, right", ylabel="stop logit, wrong", xlim=BOX, ylim=BOX)
-    last = int(table["step"].max())
+    last = max(table["step"].tolist())
     for k, word in enumerate(("right", "wrong")):
         right.plot(mean.index, mean[f"length_{word}"], color=COLOURS[2 * k], marker=MARKERS[k], markersize=3, label=word)
     right.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))

@@ -147,7 +147,9 @@ ratios_by_update(table, ["right", "wrong", "wrong", "wrong"], title="A clip of 0
 
 # %%
 heavy = reuse(grpo, even, [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24, momentum=0.9)
-ratios_by_update(heavy, ["right", "wrong", "wrong", "wrong"], title="With momentum the ratio runs on to 3 while no token has a gradient")
+ratios_by_update(
+    heavy, ["right", "wrong", "wrong", "wrong"], title="With momentum the ratio runs on to 3 while no token has a gradient"
+)
 
 # %% [markdown]
 # The same with everything on a slider. **Predict:** a smaller step size, the same clip. Does the ratio end nearer to 1.2?

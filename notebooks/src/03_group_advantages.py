@@ -74,7 +74,9 @@ batch = Rollouts(**tensors, mask=torch.ones(4, 3).bool(), reward=right[rows], gr
 ppo = recipe("ppo(gae)")
 estimates = {f"GAE, λ = {lam:g}": ppo.but(baseline=partial(gae, gamma=1.0, lam=lam)) for lam in (0.0, 0.95, 1.0)}
 estimates["group (GRPO)"] = grpo
-table = {name: [str([round(x, 3) for x in row]) for row in one.plan(batch).advantage.tolist()] for name, one in estimates.items()}
+table = {
+    name: [str([round(x, 3) for x in row]) for row in one.plan(batch).advantage.tolist()] for name, one in estimates.items()
+}
 pd.DataFrame(table, index=["aab (wrong)", "abb (right)", "bba (right)", "bbb (wrong)"]).T
 
 # %%
@@ -184,7 +186,13 @@ pd.DataFrame({p: {one.name: weight(one, p, 8) for one in chosen} for p in (0.02,
 # the std throws the size of a gap away: [1, 0] and [10, 9.99] look almost alike.
 
 # %% tags=["question-15"]
-cases = {"1 0 0 0": [1, 0, 0, 0], "times 10": [10, 0, 0, 0], "times .001": [0.001, 0, 0, 0], "1 0": [1, 0], "10 9.99": [10, 9.99]}
+cases = {
+    "1 0 0 0": [1, 0, 0, 0],
+    "times 10": [10, 0, 0, 0],
+    "times .001": [0.001, 0, 0, 0],
+    "1 0": [1, 0],
+    "10 9.99": [10, 9.99],
+}
 numpy_std = per_prompt.but("ddof 0", scale=partial(adv.group_std, ddof=0, eps=1e-8))
 recipes = {"std, ddof 1, ε 1e-4": per_prompt, "std, ddof 0, ε 1e-8": numpy_std, "centred only": recipe("dr_grpo")}
 batches = [Rollouts.from_lengths([1] * len(r), r, max_new_tokens=1) for r in cases.values()]

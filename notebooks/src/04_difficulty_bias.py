@@ -124,7 +124,9 @@ from grpo_edu.compare import advantage_table
 
 rewards, group = [1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1], [0] * 4 + [1] * 4 + [2] * 4
 grpo = recipe("grpo").but("with std", kl=None)
-table = advantage_table([grpo, recipe("dr_grpo").but("without")], Rollouts.from_lengths([1] * 12, rewards, group, max_new_tokens=1))
+table = advantage_table(
+    [grpo, recipe("dr_grpo").but("without")], Rollouts.from_lengths([1] * 12, rewards, group, max_new_tokens=1)
+)
 table.assign(gain=table["with std"] / table["without"]).iloc[[0, 1, 4, 6, 8]].round(4)
 
 # %% [markdown]

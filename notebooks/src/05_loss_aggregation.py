@@ -49,7 +49,10 @@ print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).
 # %% tags=["row-22"]
 strips = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
 kinds = {"sequence mean": agg.sequence_mean, "constant 7": partial(agg.constant, length=7.0), "token mean": agg.step_token_mean}
-{name: token_weights(recipe("ppo").but(aggregation=kind), strips)[:, 0].round(decimals=4).tolist() for name, kind in kinds.items()}
+{
+    name: token_weights(recipe("ppo").but(aggregation=kind), strips)[:, 0].round(decimals=4).tolist()
+    for name, kind in kinds.items()
+}
 
 # %%
 from grpo_edu.figures import FIGURES
@@ -78,7 +81,9 @@ batch = Rollouts.from_lengths([4, 6, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0,
 # %% tags=["row-23"]
 from grpo_edu.weights import split, summary
 
-both = {name: summary(recipe(name).but(name, kl=None), batch)["share"].abs().round(4).tolist() for name in ("grpo", "dapo(step)")}
+both = {
+    name: summary(recipe(name).but(name, kl=None), batch)["share"].abs().round(4).tolist() for name in ("grpo", "dapo(step)")
+}
 both
 
 # %% [markdown]
@@ -138,7 +143,10 @@ weights = {name: token_weights(base.but(aggregation=choice), batch, split(4, 2))
 
 # %% tags=["row-20", "row-26", "row-30"]
 part, everyone = split(4, 2), torch.ones(4, dtype=torch.bool)
-divisors = {"sequence mean: 4·|o|": agg.sequence_mean(batch.mask, everyone), "micro-batch mean, two": agg.micro_batch_token_mean(batch.mask, part)}
+divisors = {
+    "sequence mean: 4·|o|": agg.sequence_mean(batch.mask, everyone),
+    "micro-batch mean, two": agg.micro_batch_token_mean(batch.mask, part),
+}
 divisors |= {"step mean": agg.step_token_mean(batch.mask), "constant: 4·64": agg.constant(batch.mask, everyone, 64)}
 {name: (1 / w[:, 0]).round().long().tolist() for name, w in divisors.items()}
 
@@ -174,7 +182,12 @@ FIGURES["silent_loss"].show()
 
 # %% tags=["row-28"]
 packed = Rollouts.from_lengths([8] * 4, rewards=[1, 1, 1, 1], max_new_tokens=8)
-kinds = {"sequence mean": agg.sequence_mean, "token mean": agg.step_token_mean, "prompt": agg.prompt_token_mean, "constant": agg.constant}
+kinds = {
+    "sequence mean": agg.sequence_mean,
+    "token mean": agg.step_token_mean,
+    "prompt": agg.prompt_token_mean,
+    "constant": agg.constant,
+}
 {name: token_weights(recipe("reinforce").but(aggregation=kind), packed).unique().tolist() for name, kind in kinds.items()}
 
 # %% [markdown]

@@ -71,7 +71,9 @@ FIGURES["kl_estimators"].show()
 # %%
 from grpo_edu.plots.kl import kl_estimators
 
-kl_estimators(policy=0.9, reference=0.5, title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small")
+kl_estimators(
+    policy=0.9, reference=0.5, title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small"
+)
 
 # %%
 from grpo_edu.widgets.labs import kl_explorer
@@ -136,7 +138,9 @@ pd.Series(ends).unstack().round(3)
 
 # %%
 near = torch.tensor([0.55, 0.45]).double().log()
-pd.DataFrame({n: [exact.spread(k, z, reference) for z in (near, logits)] for n, k in kinds.items()}, ["π = 0.55", "π = 0.9"]).round(4)
+pd.DataFrame(
+    {n: [exact.spread(k, z, reference) for z in (near, logits)] for n, k in kinds.items()}, ["π = 0.55", "π = 0.9"]
+).round(4)
 
 # %% [markdown]
 # ## 7. Off policy

@@ -145,7 +145,12 @@ dropped = kept.but("silent groups dropped", filters=dapo.filters)
 from grpo_edu.weights import split
 
 two = Rollouts.from_lengths([2, 8, 40, 50], [1, 0, 1, 0], [0, 0, 1, 1], max_new_tokens=50)
-losses = {"prompt (Eq. 8)": dapo, "step (frameworks)": recipe("dapo(step)"), "micro-batch of 2": recipe("bnpo"), "sequence (GRPO)": grpo}
+losses = {
+    "prompt (Eq. 8)": dapo,
+    "step (frameworks)": recipe("dapo(step)"),
+    "micro-batch of 2": recipe("bnpo"),
+    "sequence (GRPO)": grpo,
+}
 push = {name: token_weights(one, two, split(4, 2))[:, 0].tolist() for name, one in losses.items()}
 pd.DataFrame(push, index=["2 tokens", "8 tokens", "40 tokens", "50 tokens"]).round(5).T
 
@@ -237,7 +242,11 @@ FIGURES["dapo_ladder"].show()
 # %%
 from grpo_edu.plots.heatmap import weight_map
 
-weight_map([grpo, dapo, recipe("dapo(step)")], two, title="Eq. 8 gives both prompts the same say; the step mean gives it to the longer one")
+weight_map(
+    [grpo, dapo, recipe("dapo(step)")],
+    two,
+    title="Eq. 8 gives both prompts the same say; the step mean gives it to the longer one",
+)
 
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer

@@ -74,7 +74,9 @@ from grpo_edu import token_weights
 lengths = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
 names = ("gspo", "gmpo", "luspo", "cispo", "sapo")
 pushes = {"grpo": grpo} | {name: recipe(name) for name in names}
-pd.DataFrame({name: token_weights(one, lengths)[:, 0].tolist() for name, one in pushes.items()}, ["|o| = 3", "12", "6", "24"]).round(4).T
+pd.DataFrame(
+    {name: token_weights(one, lengths)[:, 0].tolist() for name, one in pushes.items()}, ["|o| = 3", "12", "6", "24"]
+).round(4).T
 
 # %%
 from grpo_edu.figures import FIGURES
@@ -101,7 +103,10 @@ FIGURES["sequence_ratio_equivalence"].show()
 drift = torch.full((1, 100), 0.001).double()
 mask = torch.ones(1, 100).bool()
 now, before = torch.full((1, 100), -1.0).double(), -1.0 - drift
-own, usual = (sur.gspo_factors(now, before, mask, torch.ones(1, 100), eps_low=low, eps_high=high) for low, high in ((3e-4, 4e-4), (0.2, 0.2)))
+own, usual = (
+    sur.gspo_factors(now, before, mask, torch.ones(1, 100), eps_low=low, eps_high=high)
+    for low, high in ((3e-4, 4e-4), (0.2, 0.2))
+)
 print("geometric mean:", round(own.ratio[0, 0].item(), 7), " product:", round(drift.sum().exp().item(), 5))
 print("gate with 3e-4, 4e-4:", int(own.gate[0, 0]), " gate with 0.2:", int(usual.gate[0, 0]))
 
@@ -128,7 +133,11 @@ from grpo_edu.theory import clip
 places = (0.5, 1.0, 1.5, 6.0)
 gates = {"ppo": CLIP, "dual clip, 3": partial(sur.dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0)}
 gates |= {"cispo, cap 5": recipe("cispo").surrogate, "sapo": recipe("sapo").surrogate}
-table = {(name, sign): row for name, choice in gates.items() for sign, row in zip("+-", clip.cells(choice, places).tolist(), strict=True)}
+table = {
+    (name, sign): row
+    for name, choice in gates.items()
+    for sign, row in zip("+-", clip.cells(choice, places).tolist(), strict=True)
+}
 pd.DataFrame.from_dict(table, orient="index", columns=[f"ratio {x:g}" for x in places]).round(3)
 
 # %%
@@ -195,7 +204,10 @@ table.assign(relative_variance=[enumeration.relative_variance(one, **policy) for
 # %%
 from grpo_edu.theory import length
 
-print("share of the longer, α = 1:", {f"{a}:{b}": round(length.longer_share(b / a), 4) for a, b in ((4965, 8206), (1, 10), (10, 10000))})
+print(
+    "share of the longer, α = 1:",
+    {f"{a}:{b}": round(length.longer_share(b / a), 4) for a, b in ((4965, 8206), (1, 10), (10, 10000))},
+)
 FIGURES["impossibility_frontier"].show()
 
 # %% [markdown]
@@ -207,7 +219,9 @@ FIGURES["impossibility_frontier"].show()
 # %% tags=["row-41"]
 pair = Rollouts.from_lengths([2, 8], [1, 1], advantage=[1.0, 1.0], max_new_tokens=8)
 names = ("grpo", "gspo", "gmpo", "sapo", "luspo", "cispo", "dapo", "dr_grpo", "balanced", "vl_norm")
-given = {name: recipe("ppo").but(name, aggregation=recipe(name).aggregation, surrogate=recipe(name).surrogate) for name in names}
+given = {
+    name: recipe("ppo").but(name, aggregation=recipe(name).aggregation, surrogate=recipe(name).surrogate) for name in names
+}
 weights = {name: token_weights(one, pair) for name, one in given.items()}
 rows = {name: [(w[1, -1] / w[0, 0]).item(), (w[1].sum() / w.sum()).item()] for name, w in weights.items()}
 pd.DataFrame.from_dict(rows, orient="index", columns=["token of the 4 times longer", "its share of the step"]).round(3)
@@ -232,7 +246,9 @@ weight_map([grpo, gspo, recipe("cispo")], far, relative=True, title=title)
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.1, 1.0, 0.9, 1.1], relative=True)
+AggregationExplorer(
+    recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.1, 1.0, 0.9, 1.1], relative=True
+)
 
 # %% [markdown]
 # ## 10. What breaks

@@ -1,0 +1,1 @@
+"""Exercises that mark themselves: ``check`` recognises the usual mistakes and names them."""

@@ -1,0 +1,129 @@
+"""Figures of recorded language-model runs. ``grpo-edu experiment`` makes the runs, ``figures/data/lm`` keeps them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..lm import analysis
+from ..lm.experiments import read
+from ..plots import lm as plots
+from .registry import Figured, register
+
+RECORDED = Path(__file__).resolve().parent.parent.parent / "figures" / "data" / "lm"
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """The runs of an experiment, as committed.
+
+    Raises:
+        FileNotFoundError: they are not there; says which command makes them.
+    """
+    path = RECORDED / f"{name}.parquet"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing: grpo-edu experiment {name} --out {path.parent}, in a clone of the repository."
+        )
+    return read(path)[0]
+
+
+def length_data() -> pd.DataFrame:
+    """Every run of ``length`` and ``length-control`` over training."""
+    control = recorded("length-control")
+    control["arm"] = "control: " + control["arm"]
+    return analysis.curves(pd.concat([recorded("length"), control]))
+
+
+def length_draw(table: pd.DataFrame) -> Figure:
+    """Lengths given right and wrong, gap curves, gap at the end."""
+    main = table.loc[~table["arm"].str.startswith("control")]
+    ends = table.loc[table["step"] > table["step"].max() - analysis.LAST]
+    ends = ends.groupby(analysis.RUN, sort=False)["gap"].mean().reset_index()
+    return plots.lab_lengths(main, ends, title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate")
+
+
+def rising_data() -> pd.DataFrame:
+    """Every run of ``length-rising`` over training, with tokens sampled so far."""
+    return analysis.curves(recorded("length-rising"))
+
+
+def efficiency_draw(table: pd.DataFrame) -> Figure:
+    """Pass rate against tokens; path through length and pass rate."""
+    return plots.token_efficiency(
+        table, title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong ones"
+    )
+
+
+def entropy_draw(table: pd.DataFrame) -> Figure:
+    """Pass rate against entropy with a fit per run."""
+    fits = analysis.entropy_fits(table)
+    low, high = fits["r2"].min(), fits["r2"].max()
+    return plots.entropy_reward(
+        table, fits, title=f"The law b - a·exp(entropy) fits loosely here: R² from {low:.2f} to {high:.2f}"
+    )
+
+
+def gradient_data() -> pd.DataFrame:
+    """Mean gradient norms by group size and number of right answers."""
+    return analysis.gradient_ratios(recorded("difficulty-gradients").astype({"arm": str}))
+
+
+def gradient_draw(table: pd.DataFrame) -> Figure:
+    """Relative gradient norm against the share of right answers."""
+    return plots.difficulty_gradients(table)
+
+
+ANSWERS_LENGTH = "Dr. GRPO (arXiv 2503.20783), length of right and wrong answers over training; one-seed runs in peers"
+
+register(
+    Figured(
+        name="lm_length",
+        title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate",
+        alt="Four panels. Under GRPO wrong answers grow from 16 to about 40 tokens in 60 steps and right ones shrink from 14 to 9; under Dr. GRPO both stay; "
+        "the gap rises under both losses with 1/|o| and under no other; ends of all runs with intervals, placebo and control beside them.",
+        answers=ANSWERS_LENGTH,
+        level="observed, 5 seeds x 2 warm starts, 95 % interval",
+        data=length_data,
+        draw=length_draw,
+        recorded=True,
+    )
+)
+register(
+    Figured(
+        name="lm_token_efficiency",
+        title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong ones",
+        alt="Left: pass rate against tokens sampled, five losses: the curves coincide, from .49 to .72. Right: paths through mean length and pass rate; "
+        "mean length at the end 15 to 17.5 tokens.",
+        answers="Dr. GRPO (arXiv 2503.20783), Figure 1, right: token efficiency",
+        level="observed, 3 seeds, 95 % interval",
+        data=rising_data,
+        draw=efficiency_draw,
+        recorded=True,
+    )
+)
+register(
+    Figured(
+        name="lm_entropy_reward",
+        title="The entropy law fits loosely here: R² from .27 to .93, not above .9",
+        alt="Five panels, one per loss: pass rate against entropy over training with an exponential fit per run and its R squared.",
+        answers="the entropy-reward law of arXiv 2505.22617",
+        level="observed, 3 seeds",
+        data=rising_data,
+        draw=entropy_draw,
+        recorded=True,
+    )
+)
+register(
+    Figured(
+        name="lm_difficulty_gradients",
+        title="Division by std raises the groups at both ends, the more the larger G is",
+        alt="Three panels, G = 8, 32, 64: gradient norm of a group against its share of right answers, with and without division by the std.",
+        answers="Dr. GRPO (arXiv 2503.20783), question-level difficulty bias, at the group sizes in use",
+        level="observed, 5 seeds x 2 warm starts; the ratio is exact",
+        data=gradient_data,
+        draw=gradient_draw,
+        recorded=True,
+    )
+)
