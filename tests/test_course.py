@@ -145,3 +145,38 @@ def test_no_message_shows_an_expected_number(name):
 
 def test_jupyter_shows_the_message_alone():
     assert NotYet("a\nb")._render_traceback_() == ["a", "b"]
+
+
+def variants(exercise):
+    """Known mistakes, and three that break almost anything."""
+    reference = exercise.reference
+
+    def shifted(*arguments):
+        value = reference(*arguments)
+        return value + 1.5 if isinstance(value, float) or value.dtype.is_floating_point else ~value
+
+    def uneven(*arguments):
+        value = reference(*arguments)
+        if isinstance(value, float):
+            return value * (1 + arguments[0])
+        steps = torch.arange(1, value.numel() + 1, dtype=torch.float64).reshape(value.shape)
+        return value * steps if value.dtype.is_floating_point else value & (steps % 2 == 0)
+
+    return [*exercise.mistakes.values(), shifted, uneven, lambda *a: -1.0 * shifted(*a)]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_every_property_can_fail_holds_for_the_reference_and_is_what_a_student_reads(name):
+    exercise = EXERCISES[name]
+    for one in exercise.properties:
+        assert one.holds(exercise.reference)
+        broken = []
+        for wrong in variants(exercise):
+            try:
+                broken += [] if one.holds(wrong) else [wrong]
+            except (TypeError, ValueError, RuntimeError, ZeroDivisionError):
+                continue  # bool arithmetic of a variant, not a verdict
+        assert broken, one.says
+    first = exercise.properties[0]
+    said = [refusal(name, wrong) for wrong in exercise.mistakes.values()]
+    assert any(f"{p.says}." in text for p in exercise.properties for text in said), first.says

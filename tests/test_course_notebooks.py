@@ -87,6 +87,7 @@ def test_every_exercise_is_asked_once_with_two_hints_its_goal_and_its_minutes():
     assert len(asked) >= 30
     assert 6 <= len(SOURCES) <= 8
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
+    assert text.count(sheets.PREDICTION) == sum(one.kind == "predict" for one in QUESTIONS.values())
     assert text.count("<summary>Hint 1</summary>") == text.count("<summary>Hint 2</summary>") == len(asked)
     for name in asked:
         about = sheets.told(name)
@@ -142,3 +143,19 @@ def test_an_unknown_exercise_or_a_stray_cell_stops_the_build(tmp_path):
         path.write_text(text)
         with pytest.raises((KeyError, ValueError), match=said):
             sheets.solution_notebook(path)
+
+
+def test_the_guide_gives_the_minutes_and_points_of_every_sheet():
+    guide = (HERE / "exercises" / "README.md").read_text(encoding="utf-8")
+    total = 0
+    for path in SOURCES:
+        ids = [
+            c.metadata.nbgrader for c in sheets.solution_notebook(path).cells if c.metadata.get("nbgrader", {}).get("solution")
+        ]
+        asked = [sheets.told(mark.grade_id) for mark in ids]
+        total += len(asked)
+        row = f"| {len(asked)} | {sum(a.minutes for a in asked)} | {sum(a.difficulty for a in asked)} |"
+        assert re.search(rf"\({path.stem}\.ipynb\) \|[^|]*{re.escape(row)}", guide), row
+    assert guide.startswith(
+        f"# Exercises that mark themselves: guide for teachers\n\n{total} exercises in {len(SOURCES)} sheets"
+    )

@@ -183,3 +183,50 @@ def test_twenty_steps_already_separate_grpo_from_dr_grpo():
 def test_unknown_experiments_are_refused():
     with pytest.raises(ValueError, match="expected one of length, length-control"):
         experiments.experiment("lenght")
+
+
+RECORDED = Path(__file__).resolve().parent.parent / "figures" / "data" / "lm"
+
+
+def test_recorded_runs_are_those_of_the_experiments_and_none_is_left_out():
+    for name, chosen in experiments.EXPERIMENTS.items():
+        table, about = experiments.read(RECORDED / f"{name}.parquet")
+        runs = table[["arm", "warm", "seed"]].drop_duplicates().to_records(index=False).tolist()
+        assert runs == chosen.runs
+        assert about["config"] == chosen.config()
+
+
+def test_recorded_gap_of_grpo_excludes_zero_and_is_ten_times_that_of_dr_grpo_on_both_warm_starts():
+    rows = analysis.gap_intervals(experiments.read(RECORDED / "length.parquet")[0]).set_index(["arm", "warm"])
+    for warm in lab.WARM_STARTS:
+        for arm in ("grpo", "grpo_no_std"):
+            assert rows.loc[(arm, warm), "low"] > 20
+            assert rows.loc[(arm, warm), "mean"] > 10 * abs(rows.loc[("dr_grpo", warm), "mean"])
+        for arm in ("dr_grpo", "constant_std", "dapo(step)", "placebo"):
+            assert rows.loc[(arm, warm), "low"] < 0 < rows.loc[(arm, warm), "high"]
+    control = analysis.gap_intervals(experiments.read(RECORDED / "length-control.parquet")[0])
+    assert (control["low"] < 0).all()
+    assert (control["high"] > 0).all()
+    assert (control["mean"].abs() < 1).all()
+
+
+def test_the_entropy_fit_finds_the_law_it_is_given():
+    entropy = torch.linspace(0.1, 0.5, 9).double()
+    head = {"arm": "a", "warm": 0, "seed": 3}
+    table = pd.DataFrame([{**head, "entropy": h, "pass_rate": 2.0 - 0.8 * 2.718281828459045**h} for h in entropy.tolist()])
+    fit = analysis.entropy_fits(table).iloc[0]
+    assert (fit["a"], fit["b"], fit["r2"]) == pytest.approx((0.8, 2.0, 1.0))
+
+
+def test_the_picture_of_the_lab_shows_the_numbers_of_its_table():
+    from grpo_edu.plots import lm as plots
+
+    table = experiments.read(RECORDED / "length.parquet")[0]
+    runs, ends = analysis.curves(table), analysis.ends(table)
+    axes = plots.lab_lengths(runs, ends).axes
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in axes][:2] == ["GRPO: 1/|o|, std", "Dr. GRPO: constant"]
+    shown = [line.get_xdata() for line in axes[3].lines if len(line.get_xdata()) == 5]
+    assert sorted(x for xs in shown for x in xs) == pytest.approx(sorted(ends["gap"]))
+    curve = next(line for line in axes[2].lines if line.get_label() == "Dr. GRPO: constant")
+    means = runs.loc[runs["arm"] == "dr_grpo"].groupby("step")["gap"].mean()
+    assert list(curve.get_ydata()) == pytest.approx(means.tolist())

@@ -232,7 +232,7 @@ def close(a: Tensor | None, b: Tensor | None) -> bool:
     if a.dtype == torch.bool:
         return torch.equal(a, b)
     wide = a.dtype == b.dtype == torch.float64
-    relative, absolute = (1e-6, 1e-9) if wide else (2e-5, 1e-7)
+    relative, absolute = (1e-6, 1e-9) if wide else (2e-5, 1e-6)
     return torch.allclose(a.double(), b.double(), rtol=relative, atol=absolute, equal_nan=True)
 
 

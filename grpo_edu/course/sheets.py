@@ -21,6 +21,7 @@ from .misconceptions import QUESTIONS
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader puts in place of a solution
+PREDICTION = "**My prediction** (not marked; write it before you run the next cell): …"
 KINDS = {
     "implement": "write",
     "debug": "find and repair",
@@ -163,6 +164,7 @@ def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNo
                 out.append(new_markdown_cell(f"{head}{text}".rstrip()))
             if place == 0 and name in QUESTIONS:
                 out.append(_locked(new_code_cell(f'{name}_case = sheet.ask("{name}")\n{name}_case'), f"{name}-ask"))
+                out += [new_markdown_cell(PREDICTION)] if about.kind == "predict" else []
         elif role == "answer":
             out += [*_folded(hints), _answer(new_code_cell(cell.source), name)]
             hints = ""
@@ -180,7 +182,7 @@ def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNo
 def _question_answer(name: str) -> str:
     parts = len(QUESTIONS[name].ask(_plain_source()).parts)
     empty = ", ".join(["..."] * parts)
-    return f'{name} = [{empty}]  # one answer per part, in order\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
+    return f'{name} = [{empty}]  # one answer per part, in order; delete the line that raises\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
 
 
 def _plain_source() -> Any:

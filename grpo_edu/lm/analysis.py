@@ -93,3 +93,10 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
         rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         rows.append({"arm": arm, "warm": warm, "seed": seed, "a": -slope, "b": b, "r2": 1 - rest})
     return pd.DataFrame(rows)
+
+
+def learning_by_level(table: pd.DataFrame, first: int = 20) -> pd.DataFrame:
+    """Pass rate per level over the first steps, mean and 95 % interval over runs: ``arm, level, mean, low, high, seeds``."""
+    early: Any = table.loc[table["step"] <= first].groupby([*RUN, "level"], sort=False)[["right", "wrong"]].sum()
+    early["pass_rate"] = early["right"] / (early["right"] + early["wrong"])
+    return intervals(early.reset_index(), "pass_rate", by=["arm", "level"])

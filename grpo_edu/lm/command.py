@@ -99,6 +99,9 @@ def train(
     bf16_sampler: Annotated[bool, typer.Option("--bf16-sampler", help="Sample from a bfloat16 copy of the policy.")] = False,
     checker: Annotated[str, typer.Option(help="Rewards of a JSONL: last_number, first_number or mathematics.")] = "last_number",
     chat: Annotated[bool, typer.Option("--chat/--plain", help="Prompts of a file as turns of a chat, or as they are.")] = True,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="A text that ends a completion of a JSONL; `\\n` is a line end.")
+    ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 20,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run on the same machine.")] = 0,
     resume: Annotated[
@@ -114,14 +117,17 @@ def train(
 
     with plain_errors():
         import torch
+        from transformers.utils import logging
 
         from . import train as runs
         from .loop import Settings
 
+        logging.disable_progress_bar()
         torch.set_num_threads(threads or (1 if model == "tiny" else torch.get_num_threads()))
         if resume:
             records = runs.resume(out, steps)
         else:
+            texts = tuple(text.replace("\\n", "\n") for text in stop or [])
             settings = Settings(
                 steps=steps or 100,
                 prompts=prompts,
@@ -139,7 +145,7 @@ def train(
                 bf16_sampler=bf16_sampler,
                 seed=seed,
             )
-            records = runs.begin(runs.Run(model, task, recipe, kl, checker, chat, checkpoint_every, settings), out)
+            records = runs.begin(runs.Run(model, task, recipe, kl, checker, chat, texts, checkpoint_every, settings), out)
         _follow(records, out)
 
 

@@ -60,7 +60,7 @@ def drawn_from(pool: Sequence[Question]) -> Callable[[int, int, torch.Generator]
     return questions
 
 
-def from_file(path: Path, checker: str, *, chat: bool, max_new_tokens: int = 256) -> Task:
+def from_file(path: Path, checker: str, *, chat: bool, stop: Sequence[str] = (), max_new_tokens: int = 256) -> Task:
     """Any JSON lines of ``prompt`` and ``answer``.
 
     Raises:
@@ -70,7 +70,7 @@ def from_file(path: Path, checker: str, *, chat: bool, max_new_tokens: int = 256
     if checker not in CHECKERS:
         raise ValueError(f"checker is '{checker}': expected one of {', '.join(CHECKERS)}.")
     pool = [Question(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
-    return Task(path.stem, drawn_from(pool), CHECKERS[checker], max_new_tokens, chat=chat, pool=pool)
+    return Task(path.stem, drawn_from(pool), CHECKERS[checker], max_new_tokens, stop=stop, chat=chat, pool=pool)
 
 
 def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:

@@ -44,6 +44,7 @@ class Run:
         kl: False leaves the recipe's KL term out, and with it the reference model.
         checker: rewards for a file of prompts.
         chat: prompts of a file are turns of a chat.
+        stop: texts that end a completion of a prompt of a file.
         checkpoint_every: steps between checkpoints; one more at the end.
         settings: of the loop.
     """
@@ -54,6 +55,7 @@ class Run:
     kl: bool = True
     checker: str = "last_number"
     chat: bool = True
+    stop: tuple[str, ...] = ()
     checkpoint_every: int = 20
     settings: Settings = field(default_factory=Settings)
 
@@ -72,7 +74,7 @@ def make_task(run: Run) -> Task:
     if kind == "gsm8k" and rest:
         return tasks.gsm8k(_existing(rest), chat=run.chat)
     if Path(run.task).suffix in (".jsonl", ".json"):
-        return tasks.from_file(_existing(run.task), run.checker, chat=run.chat)
+        return tasks.from_file(_existing(run.task), run.checker, chat=run.chat, stop=run.stop)
     known = ", ".join(["lab", *(f"lab:{v}" for v in lab.VARIANTS[1:]), *tasks.ARITHMETIC, "gsm8k:FILE", "FILE.jsonl"])
     raise ValueError(f"task is '{run.task}': expected one of {known}.")
 
@@ -289,6 +291,7 @@ def read_run(out: Path) -> Run:
         content.pop("versions", None)
         known = {one.name for one in fields(Settings)}
         given: dict[str, Any] = content.pop("settings")
+        content["stop"] = tuple(content["stop"])
         settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k in known}
         return Run(**content, settings=Settings(**settings))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

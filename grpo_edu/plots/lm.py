@@ -46,10 +46,10 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     _gap_curves(curves, runs)
     _gap_ends(ends_panel, ends)
     seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
+    fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
+    apart = "".join(f"; {ARMS.get(str(arm), arm)}: {count} seeds" for arm, count in fewer.items())
     figure.suptitle(title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01)
-    evidence(
-        figure, f"observed: a language model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %"
-    )
+    evidence(figure, f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}")
     return figure
 
 

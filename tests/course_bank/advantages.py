@@ -257,3 +257,8 @@ wrong(DEAD, "only the first and the last")(verdict(lambda r: bool(r[0] == r[-1])
 wrong(DEAD, "rows are judged one by one")(verdict(lambda r: torch.isclose(r, r.mean(), atol=1e-6, rtol=0.0)))
 wrong(DEAD, "inverted")(verdict(lambda r: bool(r.max() > r.min())))
 wrong(DEAD, "same everywhere")(lambda reward, group: torch.ones_like(group, dtype=torch.bool))
+
+
+@right(ADV)
+def in_float32(reward, group, ddof, eps):
+    return loop(reward.float(), group, ddof, eps)

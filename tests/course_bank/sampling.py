@@ -317,3 +317,8 @@ wrong(SILENT, "one completion too few")(lambda p, size: p ** (size - 1) + (1 - p
 wrong(SILENT, "not a power")(lambda p, size: p * size + (1 - p) * size)
 wrong(SILENT, "that of a pair")(lambda p, size: p**2 + (1 - p) ** 2)
 wrong(SILENT, "zero everywhere")(lambda p, size: 0.0)
+
+
+@right(GAE)
+def gae_in_float32(reward, value, mask, gamma, lam):
+    return gae_rows(reward.float(), value.float(), mask, gamma, lam)

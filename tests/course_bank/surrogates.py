@@ -289,3 +289,13 @@ wrong(SIGN, "the policy loss is averaged over padding")(summed(policy=lambda x, 
 wrong(SIGN, "the KL term is left out")(summed(penalty=lambda k, m, b: 0 * k.sum()))
 wrong(SIGN, "k1 in place of k3")(lambda x, n, r, m, b: x[m].mean() + b * (n - r)[m].mean())
 wrong(SIGN, "beta scales the policy loss")(lambda x, n, r, m, b: b * (x + (r - n).exp() - (r - n) - 1)[m].mean())
+
+
+@right(CLIP)
+def clip_in_float32(logp, old_logp, advantage, eps_low, eps_high):
+    return clip_min(logp.float(), old_logp.float(), advantage.float(), eps_low, eps_high)
+
+
+@right(KL)
+def kl_in_float32(logp, ref_logp, kind):
+    return kl_branches(logp.float(), ref_logp.float(), kind)

@@ -112,7 +112,7 @@ DYNAMIC_SAMPLING = Exercise(
         ),
         Property(
             "another prompt's rewards change no verdict",
-            lambda f: torch.equal(f(rewards(1, 0, 0, 0, 1, 0, 1, 0), TWO)[::2], f(rewards(1, 1, 0, 1, 1, 1, 1, 1), TWO)[::2]),
+            lambda f: torch.equal(f(rewards(1, 0, 1, 1, 1, 0, 1, 1), TWO)[::2], f(rewards(1, 1, 1, 1, 1, 1, 1, 1), TWO)[::2]),
         ),
     ),
     mistakes={
