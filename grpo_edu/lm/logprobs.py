@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 2**25  # logits held at a time: 128 MiB in float32
+CHUNK = 2**24  # logits held at a time: 64 MiB in float32
 SCALED = ("final_logit_softcapping", "logits_scaling", "logit_scale")  # configs whose logits are more than a projection
 
 
