@@ -403,7 +403,7 @@ def test_checkers_by_hand(completion, answer, last, first):
     assert (last_number(completion, answer), first_number(completion, answer)) == (last, first)
 
 
-@pytest.mark.parametrize("name", CHECKERS)
+@pytest.mark.parametrize("name", ["last_number", "first_number"])
 def test_a_checker_refuses_an_answer_that_is_not_one_number(name):
     with pytest.raises(ValueError, match="answer is '3 or 4': expected one number"):
         CHECKERS[name]("3", "3 or 4")

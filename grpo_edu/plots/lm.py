@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,7 +36,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         title: the sentence to take home.
     """
     figure = new_figure(10.0, 7.2)
-    upper, lower = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    rows: Any = figure.subfigures(2, 1, height_ratios=[1, 1.15])
+    upper, lower = rows
     above, (curves, ends_panel) = upper.subplots(1, 2), lower.subplots(1, 2)
     shown = [arm for arm in ("grpo", "dr_grpo") if arm in set(runs["arm"])] or [runs["arm"].iloc[0]]
     for axis, arm in zip(above, shown, strict=False):
