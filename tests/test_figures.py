@@ -247,7 +247,7 @@ def test_recorded_runs_say_what_their_titles_say():
 
 def test_the_entropy_law_fits_as_loosely_as_its_title_says():
     fits = analysis.entropy_fits(recorded_table("lm_entropy_reward"))
-    assert (round(fits.r2.min(), 2), round(fits.r2.max(), 2)) == (0.27, 0.93)
+    assert ((fits.r2 > 0.9).sum(), len(fits)) == (3, 15)
 
 
 def test_names_are_unique_and_unknown_ones_are_refused():
