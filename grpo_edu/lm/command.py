@@ -117,12 +117,10 @@ def train(
 
     with plain_errors():
         import torch
-        from transformers.utils import logging
 
         from . import train as runs
         from .loop import Settings
 
-        logging.disable_progress_bar()
         torch.set_num_threads(threads or (1 if model == "tiny" else torch.get_num_threads()))
         if resume:
             records = runs.resume(out, steps)

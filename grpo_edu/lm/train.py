@@ -93,6 +93,9 @@ def prepare(run: Run, model: str | Path | None = None, reference: bool = True) -
         model: weights to start from; None: the run's model.
         reference: load the run's model as reference policy where the recipe needs one.
     """
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # transformers would draw one for every load and save, across the run's own
     chosen, task = make_recipe(run), make_task(run)
     if run.model == "tiny" and not task.name.startswith("lab"):
         raise ValueError(f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': take smollm2.")

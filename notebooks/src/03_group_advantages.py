@@ -283,6 +283,18 @@ from grpo_edu.widgets.advantage import AdvantageExplorer
 AdvantageExplorer(rewards=[1, 0, 0, 0, 1, 1, 1, 0], group=[0, 0, 0, 0, 1, 1, 1, 1], lengths=[2, 2, 8, 4, 4, 4, 4, 4])
 
 # %% [markdown]
+# And one token, step by step: choose a recipe, a completion and a token, and read the formula with its numbers in place.
+
+# %%
+from grpo_edu import step_through
+from grpo_edu.widgets.readers import formula_stepper
+
+step_through(recipe("rloo"), Rollouts.from_lengths([2, 4, 4], rewards=[1, 0, 0]), 0, 0)
+
+# %%
+formula_stepper(recipe="rloo")
+
+# %% [markdown]
 # ## 11. In the frameworks
 #
 # | what | TRL 1.16 | verl 0.9.1 | OpenRLHF 0.11 |

@@ -138,10 +138,27 @@ tables = {arm: experiments.train_run(mine, arm, 0, 7) for arm in mine.arms}
 {arm: analysis.ends(table, last=10)["gap"].round(1).item() for arm, table in tables.items()}
 
 # %% [markdown]
-# The whole quick form, six runs an arm: `grpo-edu experiment length --quick`. A single run: `grpo-edu train --recipe grpo --out runs/mine`,
-# which keeps every completion; `grpo-edu weights runs/mine/rollouts/step-00010.jsonl` shows what each token of step 10 was pushed.
+# The whole quick form, six runs an arm: `grpo-edu experiment length --quick`.
 #
-# ## 7. With a reward that rises
+# ## 7. Look inside a run
+#
+# A single run is `grpo-edu train --model tiny --recipe grpo --steps 60 --out runs/mine`. It keeps every completion. Here one of eight steps (the
+# static twin is the picture of section 4): choose a step, and read what each token of its completions was pushed.
+
+# %%
+import tempfile
+from pathlib import Path
+
+from grpo_edu.lm.train import Run, begin
+from grpo_edu.widgets.readers import run_viewer
+
+folder = Path(tempfile.mkdtemp(), "run")
+run = Run("tiny", "lab", "grpo", kl=False, settings=Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4))
+rewards = [line["reward"] for line in begin(run, folder)]
+run_viewer(folder)
+
+# %% [markdown]
+# ## 8. With a reward that rises
 
 # %%
 FIGURES["lm_token_efficiency"].show()
@@ -159,7 +176,7 @@ FIGURES["lm_entropy_reward"].show()
 # Arm by arm the pass rate falls with entropy as R = b − a·exp(H) says, but loosely: R² from .27 to .93, and above .9 in three of fifteen runs.
 # Under 1/|o| entropy goes on falling when there is nothing left to win: long certain tails, not better answers.
 #
-# ## 8. The other bias
+# ## 9. The other bias
 #
 # Division by the std multiplies a group's gradient by 1/σ, exactly. How much does a hard question gain, measured on the model?
 
@@ -181,17 +198,53 @@ early.pivot(index="level", columns="arm", values="mean").round(3)
 # levels share one skill, and Adam divides by the size of the gradient anyway. In notebook 04's toy, where questions share nothing and G is
 # larger, there is a difference.
 #
-# ## 9. The frameworks' flags
+# ## 10. The frameworks' flags
 #
 # | | 1/\|o\| | constant |
 # |---|---|---|
 # | TRL | `loss_type="grpo"` | `loss_type="dr_grpo"`, `scale_rewards="none"` |
 # | verl | `loss_agg_mode="seq-mean-token-mean"` | `loss_agg_mode="seq-mean-token-sum-norm"`, `norm_adv_by_std_in_grpo=False` |
 #
-# ## 10. Five questions
+# ## Five questions
 #
-# 1. Why must wrong answers persist for the effect to be seen?
-# 2. Why is the gap taken within levels, and not over all answers?
-# 3. What does the placebo arm rule out? What does it not rule out?
-# 4. Under Dr. GRPO the lengths of single runs wander. Why is that no drift, and how would you show it?
-# 5. You see wrong answers grow in your own training. Name two explanations that have nothing to do with 1/|o|.
+# **1.** Why must wrong answers persist for the effect to be seen?
+#
+# <details><summary>Answer</summary>
+#
+# The drift acts on what is sampled. A model that stops failing after fifty steps has no wrong answers left to lengthen.
+#
+# </details>
+#
+# **2.** Why is the gap taken within levels, and not over all answers?
+#
+# <details><summary>Answer</summary>
+#
+# Hard questions have more digits and fail more often: over all answers wrong ones would be longer for that reason alone.
+#
+# </details>
+#
+# **3.** What does the placebo arm rule out? What does it not rule out?
+#
+# <details><summary>Answer</summary>
+#
+# That the machinery itself (clipping, AdamW, the measure of the gap) makes one: with shuffled rewards there is none. It does not rule out that
+# another reward, task or model shows more or less.
+#
+# </details>
+#
+# **4.** Under Dr. GRPO the lengths of single runs wander. Why is that no drift, and how would you show it?
+#
+# <details><summary>Answer</summary>
+#
+# A drift has a sign that seeds share. Fix the seeds beforehand, report all of them, and look at the interval of their mean: it holds 0.
+#
+# </details>
+#
+# **5.** You see wrong answers grow in your own training. Name two explanations that have nothing to do with 1/|o|.
+#
+# <details><summary>Answer</summary>
+#
+# For example: hard questions need longer answers and are what is left to fail; answers that met the limit are counted as wrong; the gradient's norm
+# is clipped, which is a drift of its own (notebook 06).
+#
+# </details>
