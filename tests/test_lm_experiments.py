@@ -68,24 +68,20 @@ def test_arms_share_questions_and_differ_in_what_they_learn(recorded):
 def test_killed_in_the_middle_it_goes_on_to_the_same_data(recorded, tmp_path):
     script = tmp_path / "go.py"
     script.write_text(
-        "import sys, pickle, pathlib\nfrom grpo_edu.lm import experiments\n"
+        "import sys, pathlib\nfrom grpo_edu.lm import experiments\nfrom test_lm_experiments import TINY\n"
         "if __name__ == '__main__':\n"
-        "    chosen = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
-        "    experiments.run(chosen, pathlib.Path(sys.argv[2]), processes=1, progress=False)\n"
+        "    experiments.run(TINY, pathlib.Path(sys.argv[1]), processes=1, progress=False)\n"
     )
-    import pickle
-
-    (tmp_path / "chosen").write_bytes(pickle.dumps(TINY))
-    command = [sys.executable, str(script), str(tmp_path / "chosen"), str(tmp_path / "out")]
-    here = str(Path(__file__).resolve().parent.parent)
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": here}, stderr=subprocess.DEVNULL)
+    here = Path(__file__).resolve().parent
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
+    command = [sys.executable, str(script), str(tmp_path / "out")]
+    process = subprocess.Popen(command, env=paths, stderr=subprocess.DEVNULL, start_new_session=True)
     parts, limit = tmp_path / "out" / "tiny.parts", time.monotonic() + 120
     while not list(parts.glob("*.parquet")):
         assert time.monotonic() < limit
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)  # the worker too
     process.wait()
-    time.sleep(2.5)  # the worker notices that it is alone
     kept = sorted(parts.glob("*.parquet"))
     assert 0 < len(kept) < 4
     stamps = [path.stat().st_mtime_ns for path in kept]
