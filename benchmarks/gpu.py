@@ -85,7 +85,7 @@ def ours() -> dict[str, float]:
 def trl() -> dict[str, float]:
     """The same step in GRPOTrainer."""
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
-    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
     _forget_peak()
     rows = Dataset.from_list([{"prompt": f"{n % 100}="} for n in range(200)])
@@ -109,7 +109,8 @@ def trl() -> dict[str, float]:
             report_to="none",
             disable_tqdm=True,
         )
-        trainer = GRPOTrainer(model(), _lengths, config, rows, processing_class=lab.tokenizer())
+        score: Any = _lengths
+        trainer = GRPOTrainer(model(), score, config, rows, processing_class=lab.tokenizer())
         began = time.perf_counter()
         trainer.train()
         return {"seconds/step, first included": (time.perf_counter() - began) / STEPS, "peak GB": _peak()}

@@ -73,7 +73,7 @@ def trl(case: str) -> list[float]:
     """CPU seconds of each step of GRPOTrainer."""
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportMissingImports]
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
     net, tokenizer, pairs = model_and_questions(case)
     score, c, seconds, clock = reward_of(case), CASES[case], [], [0.0]
@@ -110,7 +110,8 @@ def trl(case: str) -> list[float]:
             disable_tqdm=True,
         )
         rows = Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
-        GRPOTrainer(net, rewards, config, rows, processing_class=tokenizer, callbacks=[Clock()]).train()
+        score: Any = rewards
+        GRPOTrainer(net, score, config, rows, processing_class=tokenizer, callbacks=[Clock()]).train()
     return seconds
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from grpo_edu.cli import app
@@ -74,7 +77,10 @@ def test_answers_of_a_wrong_form_are_explained():
         (0.2, "a list of 2"),
         (["x", "a"], "expected a number"),
         ([True, "a"], "expected a number"),
-        ([float("nan"), "a"], "not what the run"),
+        ([float("nan"), "a"], "does not follow"),
+        ([1.0, ""], "expected one of a, b, c, d"),
+        ([1.0, " "], "expected one of a, b, c, d"),
+        ([1.0, "ab"], "expected one of a, b, c, d"),
         ([1.0, "z"], "expected one of a, b, c, d"),
     ):
         with pytest.raises(NotYet, match=said):
@@ -83,6 +89,12 @@ def test_answers_of_a_wrong_form_are_explained():
         check.dapo_config(["token-mean", *sheet.key("dapo_config")[1:]], sheet)
     with pytest.raises(KeyError, match="no question named"):
         sheet.ask("nothing")
+
+
+def test_a_number_may_be_a_tensor_or_another_real():
+    part = SHEETS[0].ask("loss_zero").parts[0]
+    for answer in (torch.tensor(part.right), np.float32(part.right), Fraction(part.right).limit_denominator(10**6)):
+        assert part.wrong(answer) is None
 
 
 def test_a_question_shows_its_options_and_not_its_key(capsys):

@@ -34,8 +34,22 @@ CASES = [
     ("c13_openrlhf_prorl.sh", None, 8, "z-score over all tokens", TOKEN, "[0.8, 1.27]; 8 updates per rollout: it can act; times w if 0.5 ≤ w ≤ 5", "0.0001·k2", "this is reinforce++(baseline)"),
     ("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa", 2, "not divided", "1/C (inside each micro-batch; divided by their number: True)", "[0.8, 1.2], dual clip 3", "in the reward: r - 0.001·Σ_t k1", "not dr_grpo, because aggregation is constant_sum"),
     ("c20_tinyzero_grpo.sh", "tinyzero@de61e6aa", 2, "std(r in group", "in micro-batch", "[0.8, 1.2], dual clip 3", "not covered, see below", "not grpo, because aggregation"),
-    ("c20_tinyzero_drgrpo.sh", "0.9.1", 2, "not divided", "longest completion of the micro-batch", "[0.8, 1.2]", "none", "this is dr_grpo"),
+    ("c20_tinyzero_drgrpo.sh", "0.9.1", 2, "not divided", "T_b longest of the slice", "[0.8, 1.2]", "none", "this is dr_grpo"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "gain"), [(4, "1.05"), (16, "1.47")])
+def test_the_difficulty_bias_is_that_of_the_configs_group_size(size, gain):
+    # w(.1)/w(.5) of the std at G = 4: [√3 - (2√3 - 3)(.09)] / [√3 - (2√3 - 3)(.25)] = 1.6903 / 1.6160 (ddof cancels)
+    said = explain(f"GRPOConfig(num_generations={size})", version="1.16").biases[1]
+    assert f"at G = {size} " in said
+    assert gain in said
+
+
+def test_before_trl_0_16_there_is_one_update_and_no_option_for_more():
+    verdict = explain("GRPOConfig(num_iterations=4)", version="0.15")
+    assert verdict.updates == 1
+    assert "it can act" not in verdict.clip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{c[1]}")

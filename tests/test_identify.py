@@ -262,6 +262,17 @@ def test_what_the_signature_does_not_show_is_said() -> None:
         identify(lambda logp, advantages: logp.sum())
 
 
+def test_advantages_per_completion_are_handed_over_where_the_function_wants_them() -> None:
+    def loss(logp, old_logp, advantages, mask):
+        ratio, a = (logp - old_logp).exp(), advantages.unsqueeze(1)
+        surrogate = torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)
+        return -((surrogate * mask).sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+    found = identify(loss)
+    assert found.aggregation.startswith("sequence_mean")
+    assert found.surrogate.startswith("ppo_clip(eps_low=0.2, eps_high=0.2)")
+
+
 def test_splitting_is_measured() -> None:
     found = identify(lambda logp, advantages, mask: -(logp * advantages * mask).sum())
     assert found.aggregation == "token_sum"

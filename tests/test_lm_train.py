@@ -134,6 +134,9 @@ def test_too_little_space_is_said_before_training(tmp_path, monkeypatch):
     [
         (["--task", "sums"], "task is 'sums': expected one of lab"),
         (["--recipe", "grp"], "no recipe named 'grp'"),
+        (["--recipe", "remax"], "recipe 'remax' needs greedy_reward"),
+        (["--recipe", "ppo"], "recipe 'ppo' needs advantage"),
+        (["--steps", "0"], "steps is 0"),
         (["--model", "./nowhere.gguf", "--task", "lab"], "no such file"),
         (["--max-new-tokens", "400"], "256 positions"),
         (["--model", "tiny", "--task", "PROMPTS"], "22 characters"),

@@ -192,7 +192,7 @@ def _described(exercise: Exercise, result: Any, follow: list[Tensor]) -> Outcome
     if not follow:
         return Outcome(result.detach())
     if not result.requires_grad:
-        cut = "the result has no graph: no gradient flows back from it, so nothing would be learnt."
+        cut = "the result has no graph: no gradient flows back from it, so nothing would be learnt (a bare 0 has none either: let it hang on the input)."
         return Outcome(result.detach(), torch.cat([torch.zeros_like(x).reshape(-1) for x in follow]), cut)
     mix = torch.linspace(1.0, 2.0, result.numel(), dtype=result.dtype).reshape(result.shape)
     found = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)

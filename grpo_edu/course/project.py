@@ -49,7 +49,9 @@ def length_project(table: pd.DataFrame | None, pair: Sequence[str], claim: str |
         raise NotYet(f"✗ length_project: the table has no column {', '.join(sorted(missing))}. Pass what train(...) returned.")
     runs = {name: set(table.loc[table["recipe"] == name, "seed"]) for name in pair}
     if len(pair) != 2 or pair[0] == pair[1] or not all(runs.values()):
-        raise NotYet("✗ length_project: expected two different recipes, both of them in the table.")
+        raise NotYet(
+            f"✗ length_project: expected two different recipes, both of them in the table, which has {', '.join(dict.fromkeys(table['recipe']))}."
+        )
     if runs[pair[0]] != runs[pair[1]] or len(runs[pair[0]]) < SEEDS:
         raise NotYet(f"✗ length_project: a claim about training needs at least {SEEDS} seeds, the same for both recipes.")
     if not supported(claim, difference(table, column, pair)):

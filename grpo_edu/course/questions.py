@@ -10,7 +10,10 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from .engine import NotYet
 
@@ -28,12 +31,14 @@ class Number(NamedTuple):
         return float(f"{self.right:.6g}")
 
     def wrong(self, answer: Any) -> str | None:
-        if isinstance(answer, bool) or not isinstance(answer, (int, float)):
+        answer = answer.item() if isinstance(answer, Tensor) and answer.numel() == 1 else answer
+        if isinstance(answer, bool) or not isinstance(answer, Real):
             return f"expected a number, got {answer!r}"
+        answer = float(answer)
         if near(answer, self.right):
             return None
         found = [name for name, value in self.mistakes.items() if near(answer, value)]
-        return f"likely mistake: {found[0]}" if found else "the number is not what the run above shows"
+        return f"likely mistake: {found[0]}" if found else "the number does not follow from what is given: work it out again"
 
 
 class Choice(NamedTuple):
@@ -46,7 +51,7 @@ class Choice(NamedTuple):
         return "abcdef"[[said is None for said in self.options.values()].index(True)]
 
     def wrong(self, answer: Any) -> str | None:
-        letters = "abcdef"[: len(self.options)]
+        letters = list("abcdef"[: len(self.options)])
         if not isinstance(answer, str) or answer.strip().lower() not in letters:
             return f"expected one of {', '.join(letters)}, got {answer!r}"
         return list(self.options.values())[letters.index(answer.strip().lower())]

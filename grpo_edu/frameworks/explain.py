@@ -163,7 +163,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
     recipe = recipe_of(table, values, number, f"{table.name}=={number}", left_out)
     effective = fill_in(table, values, number)
     traps += _traps(table, effective, known, number) + _false_names(recipe, reading, name)
-    updates = _updates(table, effective)
+    updates, size = _number(table.updates, effective), _number(table.group_size, effective)
     if assumed:
         conditional += _elsewhere(table, values, number, recipe)
     lost = {reason.split(":")[0] for reason in left_out}
@@ -174,7 +174,7 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
         advantage=_advantage(recipe) if "baseline" not in lost else "not covered, see below",
         aggregation=_aggregation(recipe) if not lost & {"aggregation", "surrogate"} else "not covered, see below",
         clip=_clip(recipe, updates, "surrogate" in lost), kl=penalty(recipe, lost),
-        label=_label(recipe, claim, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe),
+        label=_label(recipe, claim, lost), biases=[] if lost & {"surrogate", "aggregation", "baseline"} else biases(recipe, size),
     )  # fmt: skip
 
 
@@ -416,17 +416,20 @@ def penalty(recipe: Recipe, lost: frozenset[str] | set[str] = frozenset()) -> st
     return "; ".join(filter(None, [loss, *reward, *more])) or "none"
 
 
-def _updates(table: Framework, values: dict[str, Any]) -> float | None:
+def _number(expression: str, values: dict[str, Any]) -> float | None:
     try:
-        return float(evaluate(table.updates, values))
+        return float(evaluate(expression, values))
     except (TypeError, ValueError, ZeroDivisionError):
         return None
 
 
-def biases(recipe: Recipe) -> list[str]:
-    """Length and difficulty bias of the loss alone, read off its weights."""
-    plain = stripped(recipe)
-    return [str(length_bias(plain)), str(difficulty_bias(plain))]
+def biases(recipe: Recipe, size: float | None = None) -> list[str]:
+    """Length and difficulty bias of the loss alone, read off its weights, at the config's group size."""
+    plain, told = stripped(recipe), size is not None and 2 <= size <= 1024
+    difficulty = (
+        str(difficulty_bias(plain, int(size or 0))) if told else f"{difficulty_bias(plain)} (G is not told: 8 is taken.)"
+    )
+    return [str(length_bias(plain)), difficulty]
 
 
 def _label(recipe: Recipe, claim: str | None, lost: set[str]) -> str:

@@ -91,6 +91,16 @@ class Probe:
         if not {"advantage", "reward"} & set(self.names):
             raise TypeError("the loss takes neither advantages nor rewards: expected one of them by name.")
         self.by_reward = "advantage" not in self.names
+        self.per_completion = not self.by_reward
+        self.per_completion = self.per_completion and self._runs()
+
+    def _runs(self) -> bool:
+        """Does the function run as it is called now? With advantages ``[N]`` one that wants ``[N, T]`` cannot: here N is not T."""
+        try:
+            found = self.weights(_batches()[0])
+        except (ValueError, TypeError):
+            return False
+        return bool(torch.isfinite(found).all())
 
     def weights(self, rollouts: Rollouts) -> Tensor:
         """``[N, T]`` -∂loss/∂logp."""
@@ -104,7 +114,8 @@ class Probe:
             "old_logp": leaf.detach() if rollouts.old_logp is None else rollouts.old_logp,
         }
         if not self.by_reward and rollouts.advantage is not None:
-            values["advantage"] = rollouts.advantage[:, None].expand_as(leaf)
+            per_token = rollouts.advantage[:, None].expand_as(leaf)
+            values["advantage"] = rollouts.advantage if self.per_completion else per_token
         try:
             loss = self.loss_fn(**{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings)
         except Exception as error:
@@ -125,7 +136,7 @@ def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
 
     Args:
         loss_fn: returns a scalar (or a tuple that starts with one) from arguments found by name: ``logp [N, T]``, ``mask [N, T]`` bool,
-            ``advantages [N, T]`` or ``rewards [N]`` (with ``group [N]``), optional ``old_logp``, ``ref_logp [N, T]``.
+            ``advantages [N]`` or ``[N, T]``, or ``rewards [N]`` (with ``group [N]``), optional ``old_logp``, ``ref_logp [N, T]``.
         settings: other arguments, handed on as they are.
 
     Raises:
@@ -234,7 +245,8 @@ def _weights_on_policy(probe: Probe, faults: list[str], evidence: list[tuple[str
             continue
         named = _named(choice, factors, faults, batches)  # type: ignore[arg-type]
         if named is not None:
-            what = f"{axes.describe(named)} × {axes.describe(advantage[0])}, factor {factors[0]:g}"
+            seen = "" if named is choice else f"as {axes.describe(choice)}, "
+            what = f"{axes.describe(named)} × {axes.describe(advantage[0])}, {seen}factor {factors[0]:g}"
             evidence.append(("weights on policy, three batches", what))
             return advantage, named
         shifted = shifted or (advantage, choice, factors)

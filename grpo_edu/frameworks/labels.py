@@ -41,6 +41,7 @@ AGGREGATION = {
     "micro_batch_token_mean": "a token mean of each micro-batch",
     "prompt_token_mean": "a token mean inside each prompt",
     "constant": "a constant length",
+    "padded_width": "the longest completion of each micro-batch in place of a constant",
     "constant_sum": "a constant length without 1/N",
     "sequence_sum": "a sum over each completion's tokens",
     "token_sum": "a plain sum over tokens",
@@ -88,7 +89,9 @@ def describe(recipe: Recipe) -> str:
     parts = essence(recipe)
     advantage = ADVANTAGE.get((parts["baseline"], parts["scale"]), f"{parts['baseline']} / {parts['scale']}")
     surrogate = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}.get(parts["surrogate"], parts["surrogate"].upper())
-    return f"{advantage} with {AGGREGATION.get(parts['aggregation'], parts['aggregation'])}, {surrogate}"
+    plain = axes.function_of(recipe.aggregation).__name__
+    aggregation = AGGREGATION.get(plain) or AGGREGATION.get(parts["aggregation"], parts["aggregation"])
+    return f"{advantage} with {aggregation}, {surrogate}"
 
 
 def label(recipe: Recipe, claim: str | None) -> str:

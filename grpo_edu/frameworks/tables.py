@@ -41,6 +41,7 @@ class Framework:
         option: name -> table with ``history`` (``since``, ``default``), ``key``, ``alias``, ``removed``, ``doc``.
         rule, trap, claim, preset, fork, variant: lists of tables.
         updates: expression for the optimiser steps per rollout.
+        group_size: expression for the completions per prompt; empty where no option read here holds it.
         clip: options that hold the clip band.
         not_covered: what the framework has and no axis expresses, with the reason.
         quiet: prefixes or names of keys that do not touch the loss.
@@ -63,6 +64,7 @@ class Framework:
     not_covered: dict[str, str] = field(default_factory=dict)
     remaining: list[str] = field(default_factory=list)
     quiet: list[str] = field(default_factory=list)
+    group_size: str = ""
 
     def defaults(self, version: str) -> dict[str, Any]:
         """Every option that exists in a version, with its default there (None where there is none)."""

@@ -109,7 +109,7 @@ def train(
     ] = False,
     threads: Annotated[int | None, typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others.")] = None,
 ) -> None:
-    """Train a language model with any recipe; every rollout is kept, and `grpo-edu weights` opens it.
+    """Train a language model with any recipe that asks for rewards alone; every rollout is kept, and `grpo-edu weights` opens it.
 
     Example: `grpo-edu train --model tiny --task lab --recipe dr_grpo --steps 60 --out runs/first`
     """
@@ -127,7 +127,7 @@ def train(
         else:
             texts = tuple(text.replace("\\n", "\n") for text in stop or [])
             settings = Settings(
-                steps=steps or 100,
+                steps=100 if steps is None else steps,
                 prompts=prompts,
                 samples=samples,
                 max_new_tokens=max_new_tokens,

@@ -25,12 +25,15 @@ from tqdm import tqdm
 from ..files import replacing
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
+from ..toys.training import lacking
 from . import lab, tasks
 from .experiments import versions
 from .loop import Settings, Step, Trainer
 from .models import load
 from .sample import check_room, encode, end_ids, token_texts, write_lines
 from .tasks import Task
+
+NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts")
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,17 @@ def make_task(run: Run) -> Task:
 
 
 def make_recipe(run: Run) -> Recipe:
-    """The recipe by its name, without its KL term where the run has none."""
+    """The recipe by its name, without its KL term where the run has none.
+
+    Raises:
+        ValueError: it needs more than rewards, such as values or a greedy completion.
+    """
     chosen = by_name(run.recipe)
+    if missing := lacking(chosen, NOT_DRAWN):
+        raise ValueError(
+            f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has rewards, log-probs and a reference): "
+            "expected a recipe of rewards alone, such as grpo, dr_grpo, rloo, dapo."
+        )
     return chosen if run.kl or chosen.kl is None else chosen.but(chosen.name, kl=None)
 
 
@@ -162,7 +174,7 @@ def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
     if not (out / "run.json").is_file():
         raise FileNotFoundError(f"{out} holds no run.json: expected a folder that grpo-edu train wrote.")
     run, last = read_run(out), last_checkpoint(out)
-    run = replace(run, settings=replace(run.settings, steps=steps or run.settings.steps))
+    run = replace(run, settings=replace(run.settings, steps=run.settings.steps if steps is None else steps))
     done = 0 if last is None else int(last.name.split("-")[1])
     if done >= run.settings.steps:
         raise ValueError(f"{out} has done its {done} steps: give a larger --steps to go on.")

@@ -291,7 +291,7 @@ def per_micro_batch(
     return weight / len(numbers) if average else weight
 
 
-@formula(r"\frac{1}{N}\,\frac{1}{T_{b(i)}}", "1/N · 1/T_b, T_b the longest completion of the micro-batch")
+@formula(r"\frac{1}{N}\,\frac{1}{T_{b(i)}}", "1/N · 1/T_b, T_b longest of the slice")
 def padded_width(mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_masked_rows: bool = True) -> Tensor:
     r"""The "constant" that is no constant: each micro-batch is divided by its own padded width.
 

@@ -149,13 +149,17 @@ def checked(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
             f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each with its own name."
         )
     for one in chosen:
-        asked = set().union(*(axes.inputs_of(c, required=True) for c in choices(one)))
-        missing = sorted(asked & {*ABSENT} | ({"advantage"} & axes.inputs_of(one.baseline, required=True)))
-        if missing:
+        if missing := lacking(one, ABSENT):
             raise ValueError(
                 f"{one.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not have: take another."
             )
     return chosen
+
+
+def lacking(recipe: Recipe, absent: Sequence[str]) -> list[str]:
+    """The fields of ``Rollouts`` that a recipe cannot do without, among those that are absent; an advantage from outside is one."""
+    asked = set().union(*(axes.inputs_of(c, required=True) for c in choices(recipe)))
+    return sorted(asked & {*absent} | ({"advantage"} & axes.inputs_of(recipe.baseline, required=True)))
 
 
 def choices(recipe: Recipe) -> list[axes.Choice]:

@@ -313,7 +313,7 @@ ClipExplorer(surrogates=["PPO clip", "dual clip", "CISPO", "SAPO"], advantage=1,
 #
 # <details><summary>Answer</summary>
 #
-# The ratio is then π_θ/π_ref: tokens that have improved are clipped from the first update on. It acts like a hard trust region
-# around the start.
+# The ratio is then π_θ/π_ref: tokens that have improved are clipped from the first update on. It acts like a tether to the
+# start: whatever has moved 20 % in its good direction gets no more gradient.
 #
 # </details>

@@ -98,27 +98,8 @@ FIGURES["ppo_and_grpo"].show()
 # ## 3. One batch, thirteen estimators
 #
 # Two prompts: in the first one of four is right, in the second three of four. ReMax's greedy answer was wrong on the first and
-# right on the second. **Predict:** which rows of this table give a right answer of the *second* prompt advantage 0? Which give
-# a wrong one more than 0?
+# right on the second.
 #
-# <details><summary>Answer</summary>
-#
-# ReMax gives 0: no better than greedy. pass@k gives wrong answers +0.667 or +2: not centred, and with k = 2 a prompt with three
-# of four right is solved whatever one does, so nothing there differs. REINFORCE gives them 0.
-#
-# </details>
-
-# %%
-fields = {"greedy_reward": torch.tensor([0.0] * 4 + [1.0] * 4).double(), "ref_logp": torch.full((8, 8), -1.0).double()}
-rewards, group = [1, 0, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4
-fields["reward_parts"] = torch.tensor(rewards).double()[:, None]
-eight = Rollouts.from_lengths([2, 2, 8, 4, 4, 4, 4, 4], rewards, group, max_new_tokens=8, **fields)
-names = ["reinforce", "rloo", "remax", "grpo", "dr_grpo", "opo", "gpg", "lite_ppo"]
-names += ["reinforce++", "reinforce++(baseline)", "maxrl", "pass@k", "gdpo"]
-zoo = advantage_table([recipe(name) for name in names], eight).round(3).T
-zoo
-
-# %% [markdown]
 # | estimator | compared with | divided by | what is its own |
 # |---|---|---|---|
 # | REINFORCE | nothing | nothing | wrong answers are not pushed at all |
@@ -134,6 +115,27 @@ zoo
 # | MaxRL | group mean | group *mean* | hard prompts gain, easy ones do not |
 # | pass@k | derived from pass@k | | rewards a prompt solved at least once in k tries |
 # | GDPO | group mean and std of each reward function | std of the batch | no reward function drowns another |
+#
+# **Predict:** which of these estimators give a right answer of the *second* prompt advantage 0? Which give
+# a wrong one more than 0?
+#
+# <details><summary>Answer</summary>
+#
+# ReMax gives 0: no better than greedy. pass@k gives wrong answers +0.667 or +2: not centred, and with k = 2 a prompt with three
+# of four right is solved whatever one does, so nothing there differs. REINFORCE gives wrong
+# answers exactly 0.
+#
+# </details>
+
+# %%
+fields = {"greedy_reward": torch.tensor([0.0] * 4 + [1.0] * 4).double(), "ref_logp": torch.full((8, 8), -1.0).double()}
+rewards, group = [1, 0, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4
+fields["reward_parts"] = torch.tensor(rewards).double()[:, None]
+eight = Rollouts.from_lengths([2, 2, 8, 4, 4, 4, 4, 4], rewards, group, max_new_tokens=8, **fields)
+names = ["reinforce", "rloo", "remax", "grpo", "dr_grpo", "opo", "gpg", "lite_ppo"]
+names += ["reinforce++", "reinforce++(baseline)", "maxrl", "pass@k", "gdpo"]
+zoo = advantage_table([recipe(name) for name in names], eight).round(3).T
+zoo
 
 # %%
 FIGURES["advantage_by_correct_count"].show()
@@ -268,7 +270,9 @@ pd.DataFrame(advantages | {"outcome": grpo.plan(answers["two steps"]).advantage.
 # %% [markdown]
 # ## 10. The picture, and turn it yourself
 #
-# One success in six: who is pushed how hard? Below, the batch of section 3: flip rewards until a group is all right, or all wrong.
+# One success in six: who is pushed how hard? Below, the rewards of section 3: flip them until a group is all right, or
+# all wrong. (Two rows differ from the table: the greedy answer counts as right for both prompts here, and every std has the ddof of the
+# control.)
 
 # %%
 from grpo_edu.plots.heatmap import weight_map
@@ -307,8 +311,8 @@ formula_stepper(recipe="rloo")
 # | OPO, ReMax, GPG, pass@k | not available | `opo`, `remax`, `gpg`, `grpo_passk` | not available |
 # | several rewards | `multi_objective_aggregation="normalize_then_sum"` | `gdpo` | not available |
 #
-# On rewards 1 0 0 0 "GRPO" gives the lone success 1.5 in verl, 1.4997 in TRL, 1.732 in open-instruct (ddof 0), 1.0 in NeMo-RL's
-# default.
+# On rewards 1 0 0 0 "GRPO" gives the lone success 1.5 in verl, 1.4997 in TRL, 0.75 in open-instruct (`centered`, its default;
+# 1.732 under `standard`, ddof 0), 1.0 in NeMo-RL's default.
 #
 # What breaks: one generation per prompt. There is nothing to compare with, so the library refuses; verl quietly uses the raw
 # reward.

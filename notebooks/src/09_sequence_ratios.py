@@ -121,7 +121,7 @@ print("gate with 3e-4, 4e-4:", int(own.gate[0, 0]), " gate with 0.2:", int(usual
 #
 # <details><summary>Answer</summary>
 #
-# PPO: two of six, and no bound at (A < 0, ratio 6). A dual clip empties that one too. CISPO caps the ratio and empties none;
+# PPO: two of the six at ratios 0.5, 1 and 1.5 (and A > 0 at 6), and no bound at (A < 0, ratio 6). A dual clip empties that one too. CISPO caps the ratio and empties none;
 # SAPO fades out softly on both sides.
 #
 # </details>

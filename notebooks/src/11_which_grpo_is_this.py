@@ -88,7 +88,9 @@ print(explain("GRPOConfig()"))
 # ## 4. The table
 #
 # What does the name run, framework by framework, version by version where it changed? Everything here is drawn from the files in
-# `grpo_edu/frameworks/data/`, which a person can read and correct.
+# `grpo_edu/frameworks/data/`, which a person can read and correct. *Parity-tested* holds for TRL 1.16 and verl 0.9.1 only; earlier
+# releases are from reading their source. OpenRLHF's rows carry the KL flags of its GRPO scripts; `group_norm` alone takes 0.01·k1
+# from the reward.
 
 # %%
 from grpo_edu.frameworks import effective_table
@@ -111,7 +113,7 @@ effective_table("dr_grpo")[["framework", "advantage of the success", "push, 10 t
 
 # %% [markdown]
 # In NeMo-RL, OpenRLHF, slime and rlhf-book it changes the advantage only: the aggregation stays what it was. And where there is a
-# constant, it is another one in each.
+# constant, it is another one in each (verl's, from 0.7 on, only if `loss_scale_factor` is set: next section).
 #
 # ## 5. A recipe from the documentation
 #
@@ -152,7 +154,8 @@ print(*explain(script, version="tinyzero@de61e6aa").lines(), sep="\n")
 # It is not: in that fork `use_kl_loss=False` means KL *in the reward*. And before 0.7.1 the loss was not divided by the number of
 # completions. A config without the version of the program is half a statement.
 #
-# The picture of a verdict: the paper's recipe of that name beside what runs.
+# The picture of a verdict: the paper's recipe of that name beside what runs. Here the two agree, and that is the trap: the longest
+# completion of this example happens to be the limit. In a micro-batch whose longest has 50 tokens every push would be twice as large.
 
 # %%
 recipes, example = verdict.example()
@@ -214,6 +217,7 @@ print(explain("python -m verl.trainer.main_ppo actor_rollout_ref.actor.policy_lo
 # ## 9. The way back: in the frameworks
 #
 # Which settings run DAPO as the paper has it? `export` reads the same tables backwards, and says what it cannot do and what differs.
+# (The recipe is the loss; DAPO's overlong penalty is a reward, set on its own: notebook 08.)
 
 # %%
 from grpo_edu.frameworks import export

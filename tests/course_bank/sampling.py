@@ -86,6 +86,8 @@ def kept(rule):
 wrong(DYN, "all right stay")(kept(lambda r: bool((r > 0).any())))
 wrong(DYN, "all wrong stay")(kept(lambda r: bool((r <= 0).any())))
 wrong(DYN, "rewards are taken as 0 and 1")(kept(lambda r: bool(0 < r.sum() < len(r))))
+wrong(DYN, "std > 0")(kept(lambda r: bool(r.std() > 0)))
+wrong(DYN, "the tolerance is so wide")(kept(lambda r: bool(r.max() - r.min() > 1e-3)))
 wrong(DYN, "compared with the group's mean")(kept(lambda r: r != r.mean()))
 wrong(DYN, "only right answers stay")(lambda reward, group: reward > 0)
 wrong(DYN, "the whole batch is judged")(lambda reward, group: torch.ones_like(group).bool() & bool((reward != reward[0]).any()))

@@ -296,7 +296,7 @@ def dead_cases() -> list[Case]:
     ]
 
 
-def _std_is_zero(reward: Tensor, group: Tensor) -> Tensor:
+def std_is_zero(reward: Tensor, group: Tensor) -> Tensor:
     found = torch.zeros_like(group, dtype=torch.bool)
     for g in group.unique():
         found[group == g] = reward[group == g].std() == 0
@@ -331,7 +331,7 @@ DEAD_GROUPS = Exercise(
         ),
     ),
     mistakes={
-        "std == 0: rounding makes the std of equal rewards positive": _std_is_zero,
+        "std == 0: rounding makes the std of equal rewards positive": std_is_zero,
         "the tolerance is so wide that real differences are called equal": lambda r, g: _std(r, g, 1) < 1e-4,
         "only groups of zero reward are called dead, groups that are all right are not": lambda r, g: (
             groups.total(r.abs(), g) == 0

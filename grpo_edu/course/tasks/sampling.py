@@ -10,7 +10,7 @@ from torch import Tensor
 from ...objective import advantages as adv
 from ...objective import groups
 from ..engine import Case, Exercise, Function, Property
-from .advantages import TWO, UNEVEN, everyone, near, one_group, rewards
+from .advantages import TWO, UNEVEN, dead_cases, everyone, near, one_group, rewards, std_is_zero
 from .aggregation import of_lengths
 from .surrogates import wide
 
@@ -84,6 +84,7 @@ def dynamic_cases() -> list[Case]:
         Case("groups of 3 and 5, the small one all wrong", (rewards(0, 0, 0, 1, 0, 0, 1, 1), UNEVEN)),
         Case("rewards -1 and +1", (rewards(-1, 1, -1, -1, -1, -1, -1, 1), TWO)),
         Case("graded rewards, one of them equal to the mean", (rewards(0, 0.5, 1), one_group(TWO[:3]))),
+        *[case for case in dead_cases() if "float32" in case.what],
     ]
 
 
@@ -123,6 +124,8 @@ DYNAMIC_SAMPLING = Exercise(
         "rewards are taken as 0 and 1: with -1 and +1 the sum says nothing": lambda r, g: (
             (groups.total(r, g) > 0) & (groups.total(r, g) < groups.size(g, everyone(g)))
         ),
+        "std > 0: rounding makes the std of equal rewards positive": lambda r, g: ~std_is_zero(r, g),
+        "the tolerance is so wide that real differences are called equal": lambda r, g: groups.std(r, g, everyone(g), 1) > 1e-4,
         "single completions are compared with the group's mean": lambda r, g: r != groups.mean(r, g, everyone(g)),
     },
     why="Without it dead groups dilute a token mean: 60 dead of 100 tokens make the live ones weigh 0.4 of what they would (TRL issue 6367).",

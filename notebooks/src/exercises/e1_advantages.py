@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises 1 · Advantages
 #
-# **Beside chapter 04.** From the rewards of a prompt's group to one number per completion: what is compared, by what it is divided, and what
+# **Beside chapter 03.** From the rewards of a prompt's group to one number per completion: what is compared, by what it is divided, and what
 # happens where there is nothing to compare.
 
 # %% [markdown] exercise="group_advantage"

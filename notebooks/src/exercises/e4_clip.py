@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises 4 · Ratio and clip
 #
-# **Beside the chapter on clipping.** Which ratio, which side, and which tokens lose their gradient. `advantage` is `[N]`, one per completion.
+# **Beside chapter 02.** Which ratio, which side, and which tokens lose their gradient. `advantage` is `[N]`, one per completion.
 
 # %% [markdown] exercise="ppo_clip"
 # Write PPO's objective of every token, `min(ρ·A, clip(ρ, 1 - eps_low, 1 + eps_high)·A)` with `ρ = π/π_old`. It is to be maximised.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises 5 · KL
 #
-# **Beside the chapter on KL.** Three estimators, two places to put them, one sign.
+# **Beside chapter 07.** Three estimators, two places to put them, one sign.
 
 # %% [markdown] exercise="kl_estimate"
 # With `d = log π - log π_ref`: k1 is `d`, k2 is half its square, k3 is `exp(-d) - 1 + d`. Write all three; `kind` says which.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises 6 · Sampling and credit
 #
-# **Beside the chapters on difficulty and length.** What happens before the loss: penalties, groups that go, and credit per token.
+# **Beside chapters 03, 04 and 08.** What happens before the loss: penalties, groups that go, and credit per token.
 
 # %% [markdown] exercise="overlong_penalty"
 # DAPO's soft punishment: 0 up to `max_new_tokens - cache` tokens, then linearly down to -1 at `max_new_tokens`, and -1 beyond.

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Exercises 8 · Read a config, and a project
 #
-# **Beside the chapter on frameworks.** Names are unreliable: *grpo* in verl pools tokens, a *DAPO* script keeps the std. Say what a file
+# **Beside chapter 11.** Names are unreliable: *grpo* in verl pools tokens, a *DAPO* script keeps the std. Say what a file
 # really runs, axis by axis, in the names of this library.
 
 # %% [markdown] exercise="trl_config"
@@ -34,7 +34,10 @@
 # the wrong answers of the first recipe end up `"longer"`, `"shorter"`, or `"no difference"` can be told. All three can be right. Change the
 # policy, the group size, the number of steps, the recipes; try to make the bias show, then try to hide it. Level: simulated.
 #
-# Hint 1: the policy must be able to tell that it is on a wrong path (`mode="learnable"`), or the drifts of right and wrong answers mix.
+# Hint 1: the policy must be able to tell that it is on a wrong path (`mode="learnable"`), or the drifts of right and wrong answers mix. One call
+# trains both: `train([recipe("grpo").but("grpo", kl=None), recipe("dr_grpo")], Stopping(mode="learnable"), Training(steps=40, learning_rate=2.0),
+# seeds=8, learning_rates={"dr_grpo": 2.0 * 64 / 12})`. The last argument makes the first steps of both about equally large: Dr. GRPO divides by
+# 64 where GRPO divides by some 12 tokens.
 #
 # Hint 2: `difference(table, "length_wrong", pair)` shows the interval that the checker looks at.
 
