@@ -69,7 +69,14 @@ def ours() -> dict[str, float]:
     """Tokens per second and peak memory of our loop on the model of SmolLM2's shape."""
     pool = [Question(f"{n}=", "") for n in range(100)]
     task = Task("shape", drawn_from(pool), parity, TOKENS)
-    settings = Settings(steps=STEPS, prompts=PROMPTS, samples=SAMPLES, learning_rate=1e-6, micro_batches=4, bf16=CUDA)
+    settings = Settings(
+        steps=STEPS,
+        prompts=PROMPTS,
+        samples=SAMPLES,
+        learning_rate=1e-6,
+        micro_batches=4,
+        bf16=CUDA,
+    )
     trainer = Trainer(model(), lab.tokenizer(), task, recipe("grpo").but(kl=None), settings)
     _forget_peak()
     steps = list(trainer.run())[1:]
@@ -113,7 +120,10 @@ def trl() -> dict[str, float]:
         trainer = GRPOTrainer(model(), score, config, rows, processing_class=lab.tokenizer())
         began = time.perf_counter()
         trainer.train()
-        return {"seconds/step, first included": (time.perf_counter() - began) / STEPS, "peak GB": _peak()}
+        return {
+            "seconds/step, first included": (time.perf_counter() - began) / STEPS,
+            "peak GB": _peak(),
+        }
 
 
 def _lengths(completions: list[str], **others: Any) -> list[float]:
@@ -137,7 +147,9 @@ def main() -> None:
     steps = 60 if CUDA else 20
     for name in ("grpo", "dr_grpo"):
         began = time.perf_counter()
-        print(f"lab {name}: gap {length_gap(name, steps):+.1f} tokens after {steps} steps, {time.perf_counter() - began:.0f} s")
+        print(
+            f"lab {name}: gap {length_gap(name, steps):+.1f} tokens after {steps} steps, {time.perf_counter() - began:.0f} s"
+        )
     print("shape of SmolLM2, ours:", {k: round(v, 2) for k, v in ours().items()})
     if importlib.util.find_spec("trl"):
         print("shape of SmolLM2, TRL:", {k: round(v, 2) for k, v in trl().items()})

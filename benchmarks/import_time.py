@@ -14,7 +14,12 @@ CODE = "import time; a = time.perf_counter(); import {module}; print(time.perf_c
 
 def seconds(module: str) -> float:
     """Import time in a new process."""
-    printed = subprocess.run([sys.executable, "-c", CODE.format(module=module)], capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        [sys.executable, "-c", CODE.format(module=module)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(printed.stdout)
 
 
@@ -25,7 +30,9 @@ def main(rounds: int) -> None:
     pairs = [(seconds("torch"), seconds("grpo_edu")) for _ in range(rounds)]
     torch_s, ours_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(ours / torch for torch, ours in pairs)
-    print(f"import torch {torch_s:.3f} s, import grpo_edu {ours_s:.3f} s, median of {rounds} paired ratios {ratio:.3f}")
+    print(
+        f"import torch {torch_s:.3f} s, import grpo_edu {ours_s:.3f} s, median of {rounds} paired ratios {ratio:.3f}"
+    )
 
 
 if __name__ == "__main__":

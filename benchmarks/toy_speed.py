@@ -31,11 +31,21 @@ def complete(theta: Tensor, training: Training, source: torch.Generator) -> Roll
     u = torch.rand(len(group), 2 + POLICY.cap - 1, generator=source, dtype=torch.float64)
     right = u[:, 0] < torch.sigmoid(theta[2])
     logit = torch.where(right, theta[0], theta[1])
-    columns = [torch.where(right, torch.nn.functional.logsigmoid(theta[2]), torch.nn.functional.logsigmoid(-theta[2]))]
+    columns = [
+        torch.where(
+            right,
+            torch.nn.functional.logsigmoid(theta[2]),
+            torch.nn.functional.logsigmoid(-theta[2]),
+        )
+    ]
     running, masks = torch.ones_like(right), [torch.ones_like(right)]
     for t in range(POLICY.cap - 1):
         stop = u[:, 2 + t] < torch.sigmoid(logit)
-        columns.append(torch.where(stop, torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)))
+        columns.append(
+            torch.where(
+                stop, torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
+            )
+        )
         masks.append(running)
         running = running & ~stop
         if not running.any():
@@ -83,13 +93,19 @@ def main(steps: int) -> None:
     one_by_one = time.process_time() - start
     last = table.loc[table["step"] == steps]
     for row in last.to_dict("records"):
-        mine = torch.tensor([row["stop_right"], row["stop_wrong"], row["attempt"]], dtype=torch.float64)
+        mine = torch.tensor(
+            [row["stop_right"], row["stop_wrong"], row["attempt"]], dtype=torch.float64
+        )
         torch.testing.assert_close(mine, ends[row["recipe"], row["seed"]], rtol=0, atol=1e-9)
     print(
         f"{len(recipes)} recipes x {SEEDS} seeds x {steps} steps, {torch.get_num_threads()} threads; parameters agree to 1e-9"
     )
-    print(f"CPU time: batched {batched:.2f} s, plain loop {looped:.2f} s, ratio {looped / batched:.1f}")
-    print(f"the same program one seed at a time {one_by_one:.2f} s, ratio {one_by_one / batched:.1f}")
+    print(
+        f"CPU time: batched {batched:.2f} s, plain loop {looped:.2f} s, ratio {looped / batched:.1f}"
+    )
+    print(
+        f"the same program one seed at a time {one_by_one:.2f} s, ratio {one_by_one / batched:.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -24,11 +24,29 @@ from typing import Any
 
 CASES = {
     "tiny": {"prompts": 16, "samples": 8, "max_new_tokens": 48, "steps": 25, "learning_rate": 1e-4},
-    "smollm2": {"prompts": 4, "samples": 4, "max_new_tokens": 32, "steps": 3, "learning_rate": 1e-6},
-    "memory": {"prompts": 4, "samples": 4, "max_new_tokens": 256, "steps": 1, "learning_rate": 1e-6},
+    "smollm2": {
+        "prompts": 4,
+        "samples": 4,
+        "max_new_tokens": 32,
+        "steps": 3,
+        "learning_rate": 1e-6,
+    },
+    "memory": {
+        "prompts": 4,
+        "samples": 4,
+        "max_new_tokens": 256,
+        "steps": 1,
+        "learning_rate": 1e-6,
+    },
 }
-SIDES = {"tiny": ("ours", "trl"), "smollm2": ("ours", "ours bf16", "trl"), "memory": ("ours", "trl")}
-PROMPTS = [f"Write down everything you know about the number {n}, in full sentences:" for n in range(16)]
+SIDES = {
+    "tiny": ("ours", "trl"),
+    "smollm2": ("ours", "ours bf16", "trl"),
+    "memory": ("ours", "trl"),
+}
+PROMPTS = [
+    f"Write down everything you know about the number {n}, in full sentences:" for n in range(16)
+]
 
 
 def model_and_questions(case: str) -> tuple[Any, Any, list[tuple[str, str]]]:
@@ -40,7 +58,11 @@ def model_and_questions(case: str) -> tuple[Any, Any, list[tuple[str, str]]]:
     if case == "tiny":
         net, tokenizer = lab.warm_start("after", 0)
         source = torch.Generator().manual_seed(0)
-        return net, tokenizer, [(q.prompt, q.answer) for step in range(25) for q in lab.questions(16, step, source)]
+        return (
+            net,
+            tokenizer,
+            [(q.prompt, q.answer) for step in range(25) for q in lab.questions(16, step, source)],
+        )
     return *models.load("smollm2"), [(prompt, str(n)) for n, prompt in enumerate(PROMPTS)]
 
 
@@ -62,7 +84,11 @@ def ours(case: str, bf16_sampler: bool) -> list[float]:
     task = Task(case, drawn_from(pool), reward_of(case), CASES[case]["max_new_tokens"])
     slices = 3 if case == "tiny" else 1
     settings = Settings(**CASES[case], micro_batches=slices, bf16_sampler=bf16_sampler)
-    trainer, clock, seconds = Trainer(net, tokenizer, task, recipe("grpo").but(kl=None), settings), time.process_time(), []
+    trainer, clock, seconds = (
+        Trainer(net, tokenizer, task, recipe("grpo").but(kl=None), settings),
+        time.process_time(),
+        [],
+    )
     for _ in trainer.run():
         seconds.append(time.process_time() - clock)
         clock = time.process_time()
@@ -111,7 +137,9 @@ def trl(case: str) -> list[float]:
         )
         rows = Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
         score: Any = rewards
-        GRPOTrainer(net, score, config, rows, processing_class=tokenizer, callbacks=[Clock()]).train()
+        GRPOTrainer(
+            net, score, config, rows, processing_class=tokenizer, callbacks=[Clock()]
+        ).train()
     return seconds
 
 
@@ -122,13 +150,22 @@ def one_side(case: str, side: str) -> dict[str, float]:
     torch.set_num_threads(1)
     seconds = trl(case) if side == "trl" else ours(case, "bf16" in side)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {"seconds": statistics.median(seconds[1:] or seconds), "steps": len(seconds), "peak_gb": peak}
+    return {
+        "seconds": statistics.median(seconds[1:] or seconds),
+        "steps": len(seconds),
+        "peak_gb": peak,
+    }
 
 
 def run_side(case: str, side: str) -> dict[str, float]:
     """The same in a process of its own."""
     root = str(Path(__file__).resolve().parent.parent)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
     environment["PYTHONPATH"] = root + os.pathsep + os.environ.get("PYTHONPATH", "")
     command = [sys.executable, __file__, "--side", side, case]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -138,9 +175,13 @@ def run_side(case: str, side: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
-    parser.add_argument("--side", choices=["ours", "ours bf16", "trl"], help="only this side, here; prints JSON")
+    parser.add_argument(
+        "--side", choices=["ours", "ours bf16", "trl"], help="only this side, here; prints JSON"
+    )
     given = parser.parse_args()
     if given.side:
         print(json.dumps(one_side(given.cases[0], given.side)))
@@ -149,7 +190,10 @@ def main() -> None:
         found = {}
         for side in reversed(SIDES[case]):  # TRL first: the others are compared with it
             row = found[side] = run_side(case, side)
-            faster, memory = found["trl"]["seconds"] / row["seconds"], row["peak_gb"] / found["trl"]["peak_gb"]
+            faster, memory = (
+                found["trl"]["seconds"] / row["seconds"],
+                row["peak_gb"] / found["trl"]["peak_gb"],
+            )
             cost = f"{row['seconds']:8.3f} CPU-s/step  x{faster:.2f}  peak {row['peak_gb']:.2f} GB ({memory:.2f})"
             print(f"{case:8} {side:10} {cost}", flush=True)
 

@@ -35,7 +35,11 @@ IN_BROWSER = {
 }  # fmt: skip
 IN_PYTHON = {
     "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
-    "accumulation lab": ("labs import accumulation_lab as f", "f()", "tokens of the last completion"),
+    "accumulation lab": (
+        "labs import accumulation_lab as f",
+        "f()",
+        "tokens of the last completion",
+    ),
     "DAPO lab": ("labs import dapo_lab as f", "f()", "eps high"),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
@@ -64,7 +68,9 @@ def make_run(folder: Path) -> None:
     (folder / "rollouts").mkdir(parents=True)
     for step in range(0, 40, 10):
         shutil.copy(shipped(), folder / "rollouts" / f"step-{step:05d}.jsonl")
-    (folder / "log.jsonl").write_text("".join(json.dumps({"step": k, "reward": k / 40}) + "\n" for k in range(40)))
+    (folder / "log.jsonl").write_text(
+        "".join(json.dumps({"step": k, "reward": k / 40}) + "\n" for k in range(40))
+    )
 
 
 @contextmanager
@@ -75,12 +81,20 @@ def lab(root: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     command = f"-m jupyterlab --no-browser --allow-root --ip=127.0.0.1 --port={port} --IdentityProvider.token=t".split()
     command += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
-    env = {**os.environ, "JUPYTERLAB_WORKSPACES_DIR": str(root / ".workspaces"), "JUPYTER_RUNTIME_DIR": str(root / ".runtime")}
-    server = subprocess.Popen([sys.executable, *command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    env = {
+        **os.environ,
+        "JUPYTERLAB_WORKSPACES_DIR": str(root / ".workspaces"),
+        "JUPYTER_RUNTIME_DIR": str(root / ".runtime"),
+    }
+    server = subprocess.Popen(
+        [sys.executable, *command], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(600):
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status?token=t", timeout=5).close()
+                urllib.request.urlopen(
+                    f"http://127.0.0.1:{port}/api/status?token=t", timeout=5
+                ).close()
                 break
             except OSError:
                 time.sleep(0.1)
@@ -92,7 +106,14 @@ def lab(root: Path) -> Iterator[str]:
 
 def write_notebook(root: Path, name: str, source: str) -> None:
     """One cell."""
-    cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+    cell = {
+        "cell_type": "code",
+        "id": "one",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": source,
+    }
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     text = json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
     (root / f"{name}.ipynb").write_text(text)
@@ -105,7 +126,9 @@ def press(page: Page, label: str, presses: int) -> list[float]:
     took = []
     for k in range(presses + 2):
         page.evaluate("window.took = null")
-        page.keyboard.press("ArrowLeft" if (k % 2 == 0) == label.startswith("length") else "ArrowRight")
+        page.keyboard.press(
+            "ArrowLeft" if (k % 2 == 0) == label.startswith("length") else "ArrowRight"
+        )
         page.wait_for_function("window.took !== null", timeout=30_000)
         took.append(page.evaluate("window.took"))
         page.wait_for_timeout(60)
@@ -114,7 +137,9 @@ def press(page: Page, label: str, presses: int) -> list[float]:
 
 def main(presses: int = 30) -> None:
     """Print one line per explorer."""
-    print(f"load average {', '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} cores")
+    print(
+        f"load average {', '.join(f'{x:.1f}' for x in os.getloadavg())} on {os.cpu_count()} cores"
+    )
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         root = Path(name)
         make_run(root / "run")
@@ -135,7 +160,10 @@ def main(presses: int = 30) -> None:
                 took = sorted(press(page, label, presses))
                 high = took[max(0, round(0.95 * len(took)) - 1)]
                 where = "browser" if title in IN_BROWSER else "Python"
-                print(f"{title:<18} {where:<8} median {statistics.median(took):6.1f} ms   p95 {high:6.1f} ms", flush=True)
+                print(
+                    f"{title:<18} {where:<8} median {statistics.median(took):6.1f} ms   p95 {high:6.1f} ms",
+                    flush=True,
+                )
                 page.close()
             browser.close()
         print(f"load average {', '.join(f'{x:.1f}' for x in os.getloadavg())}")

@@ -25,9 +25,7 @@ class LengthBias:
     def __str__(self) -> str:
         known = [x for x in (self.right, self.wrong) if not math.isnan(x)]
         if all(math.isclose(x, 1.0, rel_tol=1e-9) for x in known):
-            return (
-                "Length: no bias inside a prompt; the last token is pushed alike in short and long completions of equal reward."
-            )
+            return "Length: no bias inside a prompt; the last token is pushed alike in short and long completions of equal reward."
         return (
             f"Length: in a completion four times longer the last token is pushed {self.right:.2f} times as hard where it is right (short right "
             f"answers gain) and {self.wrong:.2f} times where it is wrong (long wrong answers are spared)."
@@ -43,7 +41,9 @@ class DifficultyBias:
     easy: float
 
     def __str__(self) -> str:
-        if math.isclose(self.hard, 1.0, rel_tol=1e-6) and math.isclose(self.easy, 1.0, rel_tol=1e-6):
+        if math.isclose(self.hard, 1.0, rel_tol=1e-6) and math.isclose(
+            self.easy, 1.0, rel_tol=1e-6
+        ):
             return f"Difficulty: no bias at G = {self.size}; every pass rate has the same expected weight."
         return (
             f"Difficulty: at G = {self.size} a prompt of pass rate 0.1 has {self.hard:.2f} times the expected weight of one of 0.5, "
@@ -69,4 +69,6 @@ def _ratio(a: float, b: float) -> float:
 def difficulty_bias(recipe: Recipe, size: int = 8) -> DifficultyBias:
     """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
     middle = weight(recipe, 0.5, size)
-    return DifficultyBias(size, weight(recipe, 0.1, size) / middle, weight(recipe, 0.9, size) / middle)
+    return DifficultyBias(
+        size, weight(recipe, 0.1, size) / middle, weight(recipe, 0.9, size) / middle
+    )

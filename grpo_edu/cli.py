@@ -47,21 +47,31 @@ def plain_errors() -> Iterator[None]:
         try:
             yield
         except (ValueError, TypeError, LookupError, ImportError, OSError) as error:
-            typer.echo(f"error: {error.args[0] if isinstance(error, KeyError) else error}", err=True)
+            typer.echo(
+                f"error: {error.args[0] if isinstance(error, KeyError) else error}", err=True
+            )
             raise typer.Exit(2) from None
         finally:
             from .objective.recipe import MissingReferenceWarning, RecipeWarning
 
-            ours = [w for w in caught if issubclass(w.category, (MissingReferenceWarning, RecipeWarning))]
+            ours = [
+                w
+                for w in caught
+                if issubclass(w.category, (MissingReferenceWarning, RecipeWarning))
+            ]
             for message in dict.fromkeys(str(w.message) for w in ours):
                 typer.echo(f"note: {message}", err=True)
 
 
 @app.command()
 def lab(
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser window.")
+    ] = True,
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8888,
-    ip: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for a server that others reach.")] = "localhost",
+    ip: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 for a server that others reach.")
+    ] = "localhost",
 ) -> None:
     """Open JupyterLab on the first notebook.
 
@@ -70,15 +80,29 @@ def lab(
     notebooks = Path(__file__).resolve().parent.parent / "notebooks"
     first = notebooks / "00_one_number_per_token.ipynb"
     if not first.is_file():
-        typer.echo(f"error: no notebook at {first}: run this from a clone of the repository (pip install -e .).", err=True)
+        typer.echo(
+            f"error: no notebook at {first}: run this from a clone of the repository (pip install -e .).",
+            err=True,
+        )
         raise typer.Exit(2)
     if importlib.util.find_spec("jupyterlab") is None:
-        typer.echo("error: JupyterLab is not installed. Fix: pip install -e '.[notebooks]'", err=True)
+        typer.echo(
+            "error: JupyterLab is not installed. Fix: pip install -e '.[notebooks]'", err=True
+        )
         raise typer.Exit(2)
-    command = [sys.executable, "-m", "jupyterlab", f"--port={port}", f"--ip={ip}", f"--ServerApp.root_dir={notebooks}"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--port={port}",
+        f"--ip={ip}",
+        f"--ServerApp.root_dir={notebooks}",
+    ]
     command.append(f"--LabApp.default_url=/lab/tree/{first.name}")
     command += [] if browser else ["--no-browser"]
-    command += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []  # in a container one is often root
+    command += (
+        ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+    )  # in a container one is often root
     try:
         raise typer.Exit(subprocess.call(command))
     except KeyboardInterrupt:
@@ -87,11 +111,17 @@ def lab(
 
 @app.command()
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")] = None,
-    token: Annotated[
-        str | None, typer.Option(help="`i,t`: step through token t of completion i, numbers in the formula.")
+    name: Annotated[
+        str | None, typer.Argument(help="A recipe, `dr_grpo` say; all where none is given.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Completions for --token; the shipped ones where none is given.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="`i,t`: step through token t of completion i, numbers in the formula."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Completions for --token; the shipped ones where none is given."),
+    ] = None,
     table: Annotated[bool, typer.Option("--table", help="All recipes by axis.")] = False,
 ) -> None:
     """List the recipes, or show one: formula, settings, source, biases; or step through one token.
@@ -118,13 +148,17 @@ def recipes(
 def _show(one: Recipe) -> None:
     from .biases import difficulty_bias, length_bias
 
-    typer.echo(f"{one.name}: {one.title}\n{one.paper}\nThe paper's settings: {one.defaults or 'none printed'}.\n")
+    typer.echo(
+        f"{one.name}: {one.title}\n{one.paper}\nThe paper's settings: {one.defaults or 'none printed'}.\n"
+    )
     typer.echo("loss = -Σ_it W_it · (surrogate - KL)")
     names, formulas = one.describe(), one.formula()
     for axis, text in formulas.items():
         if text != "none":
             typer.echo(f"  {axis:<12} {text:<48} {names[axis]}")
-    typer.echo(f"\n{length_bias(one)}\n{difficulty_bias(one)}\n(exact, read off the weights)\n\nLaTeX:\n{one.latex()}")
+    typer.echo(
+        f"\n{length_bias(one)}\n{difficulty_bias(one)}\n(exact, read off the weights)\n\nLaTeX:\n{one.latex()}"
+    )
 
 
 def _step(name: str, token: str, file: Path | None) -> None:
@@ -134,15 +168,22 @@ def _step(name: str, token: str, file: Path | None) -> None:
 
     place = token.split(",")
     if len(place) != 2 or not all(part.strip().isdigit() for part in place):
-        raise ValueError(f"token is '{token}': expected completion,position, two whole numbers such as 49,0.")
-    typer.echo(str(step_through(recipe(name), read_completions(file), int(place[0]), int(place[1]))))
+        raise ValueError(
+            f"token is '{token}': expected completion,position, two whole numbers such as 49,0."
+        )
+    typer.echo(
+        str(step_through(recipe(name), read_completions(file), int(place[0]), int(place[1])))
+    )
 
 
 @app.command()
 def compare(
     left: str,
     right: str,
-    only: Annotated[str | None, typer.Option(help="Take this one axis from the second recipe: the single change.")] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Take this one axis from the second recipe: the single change."),
+    ] = None,
 ) -> None:
     """Two formulas axis by axis; the axes that differ are marked with ≠.
 
@@ -157,12 +198,22 @@ def compare(
 
 @app.command()
 def weights(
-    file: Annotated[Path | None, typer.Argument(help="Completions (JSONL); the shipped ones where none is given.")] = None,
-    recipe: Annotated[list[str] | None, typer.Option(help="A recipe; give it again for a second, side by side.")] = None,
-    group: Annotated[
-        int | None, typer.Option(help="Show only this prompt (0 is the first); weights stay those of the step.")
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="Completions (JSONL); the shipped ones where none is given."),
     ] = None,
-    micro_batches: Annotated[int, typer.Option(help="Cut the step into this many micro-batches.")] = 1,
+    recipe: Annotated[
+        list[str] | None, typer.Option(help="A recipe; give it again for a second, side by side.")
+    ] = None,
+    group: Annotated[
+        int | None,
+        typer.Option(
+            help="Show only this prompt (0 is the first); weights stay those of the step."
+        ),
+    ] = None,
+    micro_batches: Annotated[
+        int, typer.Option(help="Cut the step into this many micro-batches.")
+    ] = 1,
     out: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
 ) -> None:
     """Push per token and share of the step for every completion of a file.
@@ -183,9 +234,13 @@ def weights(
         table = _side_by_side(tables)
         if group is not None:
             if group not in rollouts.group.tolist():
-                raise ValueError(f"group is {group}: expected one of 0 to {int(rollouts.group.max())}.")
+                raise ValueError(
+                    f"group is {group}: expected one of 0 to {int(rollouts.group.max())}."
+                )
             table = table.loc[table["group"] == group]
-        with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
+        with pd.option_context(
+            "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
+        ):
             typer.echo(table.to_string(index=False, float_format="%.6f"))
         if out is not None:
             _write_report(out, chosen, rollouts, table, micro_batch)
@@ -204,7 +259,9 @@ def _side_by_side(tables: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _write_report(out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor) -> None:
+def _write_report(
+    out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor
+) -> None:
     from .files import replacing
     from .plots.report import report
 
@@ -217,17 +274,34 @@ def _write_report(out: Path, chosen: list[Recipe], rollouts: Rollouts, table: pd
 def sample(
     prompts: Annotated[Path, typer.Argument(help="JSONL with `prompt` and `answer`.")],
     out: Annotated[Path, typer.Argument(help="Completions file to write.")],
-    model: Annotated[str, typer.Option(help="Hugging Face id, local folder, .gguf file, or `smollm2`.")] = "smollm2",
+    model: Annotated[
+        str, typer.Option(help="Hugging Face id, local folder, .gguf file, or `smollm2`.")
+    ] = "smollm2",
     samples: Annotated[int, typer.Option(help="Completions per prompt.")] = 8,
     max_new_tokens: Annotated[int, typer.Option(help="Length limit.")] = 64,
-    temperature: Annotated[float, typer.Option(help="Of the sampling distribution; log-probs are of that distribution.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same file on the same machine.")] = 0,
-    checker: Annotated[str, typer.Option(help="What scores a completion: last_number or first_number.")] = "last_number",
+    temperature: Annotated[
+        float,
+        typer.Option(help="Of the sampling distribution; log-probs are of that distribution."),
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same file on the same machine.")
+    ] = 0,
+    checker: Annotated[
+        str, typer.Option(help="What scores a completion: last_number or first_number.")
+    ] = "last_number",
     stop: Annotated[
-        list[str] | None, typer.Option(help="A text that ends a completion; may be repeated. `\\n` is a line end.")
+        list[str] | None,
+        typer.Option(help="A text that ends a completion; may be repeated. `\\n` is a line end."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat/--plain", help="Use the model's chat template, or the prompt as it is.")] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where it exists.")] = False,
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat/--plain", help="Use the model's chat template, or the prompt as it is."
+        ),
+    ] = True,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file where it exists.")
+    ] = False,
 ) -> None:
     """Sample completions of any Hugging Face model, score them, and write them with their log-probs.
 
@@ -261,7 +335,8 @@ def sample(
 @app.command(name="export-html")
 def export_html(
     names: Annotated[
-        list[str] | None, typer.Argument(help="aggregation, advantage, difficulty, clip; all where none is given.")
+        list[str] | None,
+        typer.Argument(help="aggregation, advantage, difficulty, clip; all where none is given."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explorers"),
 ) -> None:
@@ -278,12 +353,19 @@ def export_html(
 
 @app.command()
 def figures(
-    names: Annotated[list[str] | None, typer.Argument(help="Figures; all where none is given.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Figures; all where none is given.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the figures and stop.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 where a committed figure is no longer true.")
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; exit 1 where a committed figure is no longer true."
+        ),
     ] = False,
-    format_: Annotated[list[str] | None, typer.Option("--format", help="svg, png or pdf; may be repeated.")] = None,
+    format_: Annotated[
+        list[str] | None, typer.Option("--format", help="svg, png or pdf; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to, or to check.")] = Path("figures"),
 ) -> None:
     """Draw the named figures with the data they show, or check the committed ones.

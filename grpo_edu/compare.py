@@ -35,15 +35,22 @@ class Comparison:
     def rows(self) -> list[tuple[str, str, str, bool]]:
         """(axis, left, right, differs) for each axis that either of them uses, choices with their formulas."""
         left, right, differ = _choices(self.left), _choices(self.right), self.differing()
-        return [(a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"]
+        return [
+            (a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"
+        ]
 
     def __str__(self) -> str:
         rows = self.rows()
         width = max(len(axis) for axis, *_ in rows)
-        lines = [f"{self.left.name}  against  {self.right.name}: {len(self.differing())} of {len(rows)} axes differ"]
+        lines = [
+            f"{self.left.name}  against  {self.right.name}: {len(self.differing())} of {len(rows)} axes differ"
+        ]
         for axis, one, two, differs in rows:
             if differs:
-                lines += [f"≠ {axis:<{width}}  {self.left.name}: {one}", f"  {'':<{width}}  {self.right.name}: {two}"]
+                lines += [
+                    f"≠ {axis:<{width}}  {self.left.name}: {one}",
+                    f"  {'':<{width}}  {self.right.name}: {two}",
+                ]
             else:
                 lines.append(f"= {axis:<{width}}  {one}")
         return "\n".join(lines)
@@ -72,7 +79,9 @@ def compare(left: Recipe, right: Recipe, only: str | None = None) -> Comparison:
         return Comparison(left, right)
     if only not in AXES:
         raise ValueError(f"only is '{only}': expected an axis, one of {', '.join(AXES)}.")
-    return Comparison(left, left.but(f"{left.name} with {right.name}'s {only}", **{only: getattr(right, only)}))
+    return Comparison(
+        left, left.but(f"{left.name} with {right.name}'s {only}", **{only: getattr(right, only)})
+    )
 
 
 def axis_table(recipes: Iterable[Recipe]) -> pd.DataFrame:
@@ -92,11 +101,17 @@ def advantage_table(recipes: Iterable[Recipe], rollouts: Rollouts) -> pd.DataFra
     import pandas as pd
 
     first = rollouts.mask.int().argmax(dim=1, keepdim=True)
-    columns = {"group": rollouts.group.tolist(), "reward": rollouts.reward.tolist(), "length": rollouts.lengths.tolist()}
+    columns = {
+        "group": rollouts.group.tolist(),
+        "reward": rollouts.reward.tolist(),
+        "length": rollouts.lengths.tolist(),
+    }
     for entry in recipes:
         plan = entry.plan(rollouts)
         one = plan.advantage.gather(1, first)
-        if not torch.allclose(torch.where(plan.mask, plan.advantage, one), one.expand_as(plan.advantage)):
+        if not torch.allclose(
+            torch.where(plan.mask, plan.advantage, one), one.expand_as(plan.advantage)
+        ):
             raise ValueError(
                 f"{entry.name} has one advantage per token: expected one per completion. Use grpo_edu.ledger(recipe, rollouts)."
             )
@@ -106,7 +121,9 @@ def advantage_table(recipes: Iterable[Recipe], rollouts: Rollouts) -> pd.DataFra
 
 def _choices(recipe: Recipe) -> dict[str, str]:
     names, formulas = recipe.describe(), recipe.formula()
-    return {a: names[a] if names[a] == formulas[a] else f"{formulas[a]}   [{names[a]}]" for a in AXES}
+    return {
+        a: names[a] if names[a] == formulas[a] else f"{formulas[a]}   [{names[a]}]" for a in AXES
+    }
 
 
 def _bold(text: str, differs: bool) -> str:

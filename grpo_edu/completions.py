@@ -22,7 +22,9 @@ def shipped() -> Path:
     return Path(str(resources.files("grpo_edu"))) / "data" / "smollm2_arithmetic.jsonl"
 
 
-def read_completions(path: str | Path | None = None, *, dtype: torch.dtype = torch.float64) -> Rollouts:
+def read_completions(
+    path: str | Path | None = None, *, dtype: torch.dtype = torch.float64
+) -> Rollouts:
     """Rollouts from a completions file; the shipped one where no path is given.
 
     Each line is a JSON object with ``group_id, tokens, logp, reward`` (``null``: not scored) and optionally ``prompt,
@@ -39,7 +41,9 @@ def read_completions(path: str | Path | None = None, *, dtype: torch.dtype = tor
     """
     path = shipped() if path is None else Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"no completions file at {path}: expected a JSONL file. `grpo-edu sample` makes one.")
+        raise FileNotFoundError(
+            f"no completions file at {path}: expected a JSONL file. `grpo-edu sample` makes one."
+        )
     rows = [_row(path, number, line) for number, line in enumerate(_lines(path), 1) if line.strip()]
     if not rows:
         raise ValueError(f"{path} holds no completions: expected one JSON object per line.")
@@ -53,7 +57,9 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: expected JSONL, one completion per line.") from error
+        raise ValueError(
+            f"{path} is not UTF-8 text: expected JSONL, one completion per line."
+        ) from error
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -62,7 +68,9 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not JSON ({error.msg} at column {error.colno}). Expected one object per line.") from error
+        raise ValueError(
+            f"{where}: not JSON ({error.msg} at column {error.colno}). Expected one object per line."
+        ) from error
     if not isinstance(row, dict):
         raise ValueError(f"{where}: found a {type(row).__name__}, expected a JSON object.")
     missing = [name for name in REQUIRED if name not in row]
@@ -74,19 +82,30 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     if not isinstance(row["tokens"], list) or not all(isinstance(t, str) for t in row["tokens"]):
         raise ValueError(f"{where}: tokens must be a list of texts.")
     for name in ("logp", "mask", *OPTIONAL_LOGPS):
-        if row.get(name) is not None and (not isinstance(row[name], list) or len(row[name]) != len(row["tokens"])):
+        if row.get(name) is not None and (
+            not isinstance(row[name], list) or len(row[name]) != len(row["tokens"])
+        ):
             found = len(row[name]) if isinstance(row[name], list) else type(row[name]).__name__
-            raise ValueError(f"{where}: {name} has {found} entries but tokens has {len(row['tokens'])}: one per token.")
+            raise ValueError(
+                f"{where}: {name} has {found} entries but tokens has {len(row['tokens'])}: one per token."
+            )
     if row["reward"] is not None and not isinstance(row["reward"], (int, float)):
-        raise ValueError(f"{where}: reward is {row['reward']!r}, expected a number, or null where it was not scored.")
+        raise ValueError(
+            f"{where}: reward is {row['reward']!r}, expected a number, or null where it was not scored."
+        )
     return row
 
 
 def _rollouts(rows: Sequence[dict[str, Any]], dtype: torch.dtype) -> Rollouts:
     """Pad the rows to one width."""
     width = max(1, *(len(row["tokens"]) for row in rows))
-    names = {name: index for index, name in enumerate(dict.fromkeys(str(row["group_id"]) for row in rows))}
-    mask = torch.stack([_padded(row.get("mask") or [True] * len(row["tokens"]), width, torch.bool) for row in rows])
+    names = {
+        name: index
+        for index, name in enumerate(dict.fromkeys(str(row["group_id"]) for row in rows))
+    }
+    mask = torch.stack(
+        [_padded(row.get("mask") or [True] * len(row["tokens"]), width, torch.bool) for row in rows]
+    )
     logps = {
         name: torch.stack([_padded(row[name], width, dtype) for row in rows])
         for name in OPTIONAL_LOGPS

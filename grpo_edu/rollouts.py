@@ -72,7 +72,9 @@ class Rollouts:
         group: Any = self.group
         if not isinstance(group, Tensor):
             if not all(isinstance(g, int) for g in group):
-                raise TypeError(f"group is {group!r}: expected whole numbers, the prompt of each completion.")
+                raise TypeError(
+                    f"group is {group!r}: expected whole numbers, the prompt of each completion."
+                )
             object.__setattr__(self, "group", torch.as_tensor(group))
         _validate(self)
 
@@ -115,17 +117,29 @@ class Rollouts:
         mask = torch.arange(width)[None, :] < lengths_t[:, None]
         new = torch.full(mask.shape, float(logp), dtype=dtype)
         ratios = torch.as_tensor(ratio, dtype=dtype)
-        if ratios.ndim not in (0, 1) or (ratios.ndim == 1 and len(ratios) != len(lengths)) or not (ratios > 0).all():
-            raise ValueError(f"ratio is {ratio}: expected one positive number, or one per completion ({len(lengths)}).")
+        if (
+            ratios.ndim not in (0, 1)
+            or (ratios.ndim == 1 and len(ratios) != len(lengths))
+            or not (ratios > 0).all()
+        ):
+            raise ValueError(
+                f"ratio is {ratio}: expected one positive number, or one per completion ({len(lengths)})."
+            )
         if (ratios != 1).any():
             if "old_logp" in others:
-                raise ValueError("from_lengths got both ratio and old_logp: expected one of them, each fixes the ratios.")
+                raise ValueError(
+                    "from_lengths got both ratio and old_logp: expected one of them, each fixes the ratios."
+                )
             others["old_logp"] = (new - ratios.log().reshape(-1, 1)).clamp(max=0.0)
             new = others["old_logp"] + ratios.log().reshape(-1, 1)
         if "advantage" in others:
             others["advantage"] = torch.as_tensor(others["advantage"], dtype=dtype)
-        groups = torch.zeros(len(lengths), dtype=torch.long) if group is None else torch.as_tensor(group)
-        reward = rewards if any(r is None for r in rewards) else torch.as_tensor(rewards, dtype=dtype)
+        groups = (
+            torch.zeros(len(lengths), dtype=torch.long) if group is None else torch.as_tensor(group)
+        )
+        reward = (
+            rewards if any(r is None for r in rewards) else torch.as_tensor(rewards, dtype=dtype)
+        )
         return cls(logp=new, mask=mask, reward=reward, group=groups, **others)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
@@ -157,7 +171,9 @@ class Rollouts:
         moved = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, Tensor) or (isinstance(where, torch.dtype) and not value.is_floating_point()):
+            if not isinstance(value, Tensor) or (
+                isinstance(where, torch.dtype) and not value.is_floating_point()
+            ):
                 continue
             narrow = where in (torch.float16, torch.bfloat16) and not field.name.endswith("logp")
             moved[field.name] = value.to(torch.float32 if narrow else where)
@@ -173,19 +189,27 @@ def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
     """Token counts as a tensor, and the padded width."""
     values = torch.as_tensor(lengths)
     if values.ndim != 1 or len(values) == 0 or values.is_floating_point() or (values < 0).any():
-        raise ValueError(f"lengths is {lengths}: expected a non-empty list of whole numbers >= 0, one per completion.")
+        raise ValueError(
+            f"lengths is {lengths}: expected a non-empty list of whole numbers >= 0, one per completion."
+        )
     return values, max(1, int(values.max()))
 
 
 def _rewards(reward: Any, scored: Tensor | None) -> tuple[Tensor, Tensor]:
     """Rewards in float32 or wider with None turned into (0, not scored)."""
     if not isinstance(reward, Tensor):
-        if scored is not None or isinstance(reward, (str, bytes)) or not isinstance(reward, Sequence):
+        if (
+            scored is not None
+            or isinstance(reward, (str, bytes))
+            or not isinstance(reward, Sequence)
+        ):
             raise TypeError(
                 f"reward is {reward!r}: expected a tensor, or a list of numbers and None (without scored, which None says)."
             )
         if not all(r is None or isinstance(r, (int, float)) for r in reward):
-            raise TypeError(f"reward is {list(reward)}: expected numbers, or None where a completion was not scored.")
+            raise TypeError(
+                f"reward is {list(reward)}: expected numbers, or None where a completion was not scored."
+            )
         scored = torch.tensor([r is not None for r in reward])
         reward = torch.tensor([0.0 if r is None else float(r) for r in reward], dtype=torch.float64)
     reward = _at_least_float32("reward", reward)
@@ -197,7 +221,9 @@ def _rewards(reward: Any, scored: Tensor | None) -> tuple[Tensor, Tensor]:
 def _at_least_float32(name: str, value: Any) -> Tensor:
     """Whole numbers, bool, float16 and bfloat16 become float32; float64 stays."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch.Tensor. Use torch.as_tensor({name}).")
+        raise TypeError(
+            f"{name} is a {type(value).__name__}: expected a torch.Tensor. Use torch.as_tensor({name})."
+        )
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: expected real numbers.")
     return value if value.dtype in (torch.float32, torch.float64) else value.to(torch.float32)
@@ -208,27 +234,43 @@ def _validate(rollouts: Rollouts) -> None:
     mask = rollouts.mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         found = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"mask has dtype {found}: expected torch.bool, True on trained tokens. Use mask.bool().")
+        raise TypeError(
+            f"mask has dtype {found}: expected torch.bool, True on trained tokens. Use mask.bool()."
+        )
     if mask.ndim != 2:
-        raise ValueError(f"mask has shape {list(mask.shape)}: expected two dimensions [N completions, T tokens].")
+        raise ValueError(
+            f"mask has shape {list(mask.shape)}: expected two dimensions [N completions, T tokens]."
+        )
     if mask.shape[0] == 0 or mask.shape[1] == 0:
-        raise ValueError(f"mask has shape {list(mask.shape)}: the batch is empty. Give at least one completion and token.")
+        raise ValueError(
+            f"mask has shape {list(mask.shape)}: the batch is empty. Give at least one completion and token."
+        )
     _check_shapes(rollouts)
     for name in ("logp", "old_logp", "ref_logp", "sampler_logp"):
         _check_log_probs(name, getattr(rollouts, name), mask)
     _check_finite(rollouts)
     if rollouts.group.is_floating_point() or rollouts.group.dtype == torch.bool:
-        raise TypeError(f"group has dtype {rollouts.group.dtype}: expected whole numbers, the prompt of each completion.")
+        raise TypeError(
+            f"group has dtype {rollouts.group.dtype}: expected whole numbers, the prompt of each completion."
+        )
     limit = rollouts.max_new_tokens
-    if limit is not None and (not hasattr(limit, "__index__") or limit < int(mask.sum(dim=1).max())):
+    if limit is not None and (
+        not hasattr(limit, "__index__") or limit < int(mask.sum(dim=1).max())
+    ):
         raise ValueError(
             f"max_new_tokens is {limit} but the longest completion has {int(mask.sum(dim=1).max())} trained tokens: "
             "expected a whole number that no completion exceeds. Give the sampler's own limit."
         )
     _check_texts(rollouts, mask)
-    devices = {str(v.device): f.name for f in fields(rollouts) if isinstance(v := getattr(rollouts, f.name), Tensor)}
+    devices = {
+        str(v.device): f.name
+        for f in fields(rollouts)
+        if isinstance(v := getattr(rollouts, f.name), Tensor)
+    }
     if len(devices) > 1:
-        raise ValueError(f"tensors lie on different devices ({devices}): move them with rollouts.to(device).")
+        raise ValueError(
+            f"tensors lie on different devices ({devices}): move them with rollouts.to(device)."
+        )
 
 
 def _check_shapes(rollouts: Rollouts) -> None:
@@ -238,21 +280,31 @@ def _check_shapes(rollouts: Rollouts) -> None:
         value = getattr(rollouts, field.name)
         if not isinstance(value, Tensor):
             if field.name in (*PER_TOKEN, *PER_ROW) and value is not None:
-                raise TypeError(f"{field.name} is a {type(value).__name__}: expected a torch.Tensor.")
+                raise TypeError(
+                    f"{field.name} is a {type(value).__name__}: expected a torch.Tensor."
+                )
             continue
         shape = list(value.shape)
         if field.name in PER_TOKEN and shape != [n, t]:
             off_by_one = f" If {field.name} still holds the prompt's last position, drop it: {field.name}[:, 1:]."
             hint = off_by_one if shape == [n, t + 1] else " One number per token of the mask."
-            raise ValueError(f"{field.name} has shape {shape} but mask has {[n, t]}: they must agree.{hint}")
+            raise ValueError(
+                f"{field.name} has shape {shape} but mask has {[n, t]}: they must agree.{hint}"
+            )
         if field.name in PER_ROW and shape != [n]:
-            raise ValueError(f"{field.name} has shape {shape} but mask has {n} completions: expected [{n}], one per row.")
+            raise ValueError(
+                f"{field.name} has shape {shape} but mask has {n} completions: expected [{n}], one per row."
+            )
         if field.name == "reward_parts" and (value.ndim != 2 or shape[0] != n or shape[1] == 0):
-            raise ValueError(f"reward_parts has shape {shape}: expected [{n}, K], one column per reward function.")
+            raise ValueError(
+                f"reward_parts has shape {shape}: expected [{n}, K], one column per reward function."
+            )
         if field.name == "advantage" and shape not in ([n], [n, t]):
             raise ValueError(f"advantage has shape {shape}: expected [{n}] or {[n, t]}.")
         if field.name in ("scored", "truncated") and value.dtype != torch.bool:
-            raise TypeError(f"{field.name} has dtype {value.dtype}: expected torch.bool. Use {field.name}.bool().")
+            raise TypeError(
+                f"{field.name} has dtype {value.dtype}: expected torch.bool. Use {field.name}.bool()."
+            )
 
 
 def _check_log_probs(name: str, value: Tensor | None, mask: Tensor) -> None:
@@ -260,7 +312,9 @@ def _check_log_probs(name: str, value: Tensor | None, mask: Tensor) -> None:
     if value is None:
         return
     if not value.is_floating_point():
-        raise TypeError(f"{name} has dtype {value.dtype}: expected floating point log-probabilities.")
+        raise TypeError(
+            f"{name} has dtype {value.dtype}: expected floating point log-probabilities."
+        )
     live = value.detach()[mask]
     if not torch.isfinite(live).all():
         where = tuple((~torch.isfinite(value.detach()) & mask).nonzero()[0].tolist())
@@ -285,7 +339,9 @@ def _check_finite(rollouts: Rollouts) -> None:
         per_token = name in PER_TOKEN or (name == "advantage" and value.ndim == 2)
         read = value[rollouts.mask] if per_token else value[rollouts.scored]
         read = read.reshape(-1)
-        bad = torch.isinf(read) if name in ("reward_parts", "token_reward") else ~torch.isfinite(read)
+        bad = (
+            torch.isinf(read) if name in ("reward_parts", "token_reward") else ~torch.isfinite(read)
+        )
         if bad.any():
             found = read[bad][0].item()
             raise ValueError(
@@ -299,10 +355,14 @@ def _check_texts(rollouts: Rollouts, mask: Tensor) -> None:
     for name in ("tokens", "prompts"):
         texts = getattr(rollouts, name)
         if texts is not None and len(texts) != len(mask):
-            raise ValueError(f"{name} has {len(texts)} entries but mask has {len(mask)} completions: one per completion.")
+            raise ValueError(
+                f"{name} has {len(texts)} entries but mask has {len(mask)} completions: one per completion."
+            )
     if rollouts.tokens is None:
         return
     last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).tolist()
     for i, (row, needed) in enumerate(zip(rollouts.tokens, last, strict=True)):
         if len(row) < needed:
-            raise ValueError(f"tokens[{i}] has {len(row)} texts but the mask reaches token {needed}: give one text each.")
+            raise ValueError(
+                f"tokens[{i}] has {len(row)} texts but the mask reaches token {needed}: give one text each."
+            )

@@ -41,7 +41,10 @@ class Stepped:
 
     def __str__(self) -> str:
         head = f"{self.recipe.name}: completion {self.completion}, token {self.position}"
-        lines = [f"{s.name:<12} {s.formula}\n{'':<12} = {s.numbers}\n{'':<12} = {_short(s.value)}" for s in self.steps]
+        lines = [
+            f"{s.name:<12} {s.formula}\n{'':<12} = {s.numbers}\n{'':<12} = {_short(s.value)}"
+            for s in self.steps
+        ]
         return "\n".join([head, *lines])
 
     def _repr_html_(self) -> str:
@@ -50,13 +53,15 @@ class Stepped:
             f"<tr><th>{escape(s.name)}</th><td>{escape(s.formula)}</td><td>{escape(s.numbers)}</td><td>{_short(s.value)}</td></tr>"
             for s in self.steps
         )
-        return (
-            f"<p>{escape(self.recipe.name)}: completion {self.completion}, token {self.position}</p><table>{head}{rows}</table>"
-        )
+        return f"<p>{escape(self.recipe.name)}: completion {self.completion}, token {self.position}</p><table>{head}{rows}</table>"
 
 
 def step_through(
-    recipe: Recipe, rollouts: Rollouts, completion: int, position: int, micro_batch: Tensor | None = None
+    recipe: Recipe,
+    rollouts: Rollouts,
+    completion: int,
+    position: int,
+    micro_batch: Tensor | None = None,
 ) -> Stepped:
     """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its gradient weight.
 
@@ -70,7 +75,10 @@ def step_through(
         IndexError: no such token, or it is not trained.
     """
     rows, width = rollouts.mask.shape
-    if not (0 <= completion < rows and 0 <= position < width) or not rollouts.mask[completion, position]:
+    if (
+        not (0 <= completion < rows and 0 <= position < width)
+        or not rollouts.mask[completion, position]
+    ):
         raise IndexError(
             f"token {completion},{position} is not a trained token: expected a completion 0 to {rows - 1} and a position below its "
             f"length ({', '.join(map(str, rollouts.lengths.tolist()[:8]))}, …)."
@@ -78,18 +86,32 @@ def step_through(
     n = _numbers(recipe, rollouts, completion, position, micro_batch)
     lines = [Step("reward", "r_i" + _shaping(recipe), _short(n.raw), n.r)]
     lines.append(_line("baseline", recipe.baseline, n, n.centred))
-    divided = "baseline" if axes.text(recipe.scale) == "1" else f"baseline / ({axes.text(recipe.scale)})"
+    divided = (
+        "baseline" if axes.text(recipe.scale) == "1" else f"baseline / ({axes.text(recipe.scale)})"
+    )
     lines.append(_line("advantage", recipe.scale, n, n.advantage, formula=divided))
     lines.append(_line("ratio", recipe.surrogate, n, n.ratio, RATIO, "ρ"))
-    lines.append(_line("gate", recipe.surrogate, n, n.gate, GATE, "gate of " + axes.text(recipe.surrogate)))
+    lines.append(
+        _line("gate", recipe.surrogate, n, n.gate, GATE, "gate of " + axes.text(recipe.surrogate))
+    )
     if recipe.correction is not None:
-        lines.append(Step("correction", axes.text(recipe.correction), _short(n.correction), n.correction))
+        lines.append(
+            Step("correction", axes.text(recipe.correction), _short(n.correction), n.correction)
+        )
     lines.append(_line("W", recipe.aggregation, n, n.W))
     if n.kl_choice is not None:
-        lines.append(_line("KL term", n.kl_choice, n, n.kl, formula="-W·d/dlogπ of " + axes.text(n.kl_choice)))
+        lines.append(
+            _line(
+                "KL term", n.kl_choice, n, n.kl, formula="-W·d/dlogπ of " + axes.text(n.kl_choice)
+            )
+        )
     product = " · ".join(_short(x) for x in (n.advantage, n.W, n.ratio, n.gate, *n.corrections))
     total = product + (f" + {_short(n.kl)}" if n.kl_choice is not None else "")
-    formula = "A · W · ρ · gate" + (" · correction" if n.corrections else "") + (" + KL" if n.kl_choice is not None else "")
+    formula = (
+        "A · W · ρ · gate"
+        + (" · correction" if n.corrections else "")
+        + (" + KL" if n.kl_choice is not None else "")
+    )
     lines.append(Step("weight", formula, total, n.weight))
     return Stepped(recipe, completion, position, tuple(lines))
 
@@ -107,7 +129,12 @@ def _list(values: Sequence[float]) -> str:
 
 
 def _line(
-    name: str, choice: axes.Choice, n: Numbers, value: float, table: dict | None = None, formula: str | None = None
+    name: str,
+    choice: axes.Choice,
+    n: Numbers,
+    value: float,
+    table: dict | None = None,
+    formula: str | None = None,
 ) -> Step:
     """One step; a choice that has no entry in the table (a user's own) shows its value alone."""
     write = (BY_CHOICE if table is None else table).get(axes.function_of(choice))
@@ -116,11 +143,17 @@ def _line(
     return Step(name, formula or axes.text(choice), numbers, float(value))
 
 
-def _numbers(recipe: Recipe, rollouts: Rollouts, i: int, t: int, micro_batch: Tensor | None) -> Numbers:
+def _numbers(
+    recipe: Recipe, rollouts: Rollouts, i: int, t: int, micro_batch: Tensor | None
+) -> Numbers:
     """Everything that a line may show, for one token."""
     plan, inputs = recipe.plan_with_inputs(rollouts, micro_batch)
     parts = {name: value[i, t].item() for name, value in factors(recipe, rollouts, plan).items()}
-    token = {k: v.detach() for k, v in recipe.token_inputs(rollouts, plan).items() if isinstance(v, Tensor)}
+    token = {
+        k: v.detach()
+        for k, v in recipe.token_inputs(rollouts, plan).items()
+        if isinstance(v, Tensor)
+    }
     counted, group, mask = inputs["counted"], inputs["group"], inputs["mask"]
     peers = counted & (group == group[i])
     others = peers.clone()
@@ -172,14 +205,19 @@ def _length_weighted(n: Numbers) -> str:
 
 
 def _live_group_mean(n: Numbers) -> str:
-    counted, dead = n.inputs["counted"], adv.groups.is_dead(n.inputs["reward"], n.group, n.inputs["counted"])
+    counted, dead = (
+        n.inputs["counted"],
+        adv.groups.is_dead(n.inputs["reward"], n.group, n.inputs["counted"]),
+    )
     return f"{int(counted.sum())}/{int((counted & ~dead).sum())} · ({_short(n.r)} - mean({_list(n.peers)}))"
 
 
 def _gae(n: Numbers) -> str:
     gamma, lam = n.s.gamma, getattr(n.s, "lam", 1.0)
     reward = adv._rewards_per_token(n.inputs["reward"], n.mask, n.inputs["token_reward"])[n.i, n.t]
-    values = n.inputs["value"] if hasattr(n.s, "lam") else torch.zeros_like(reward).expand(n.mask.shape)
+    values = (
+        n.inputs["value"] if hasattr(n.s, "lam") else torch.zeros_like(reward).expand(n.mask.shape)
+    )
     ahead = 0.0 if n.next_token is None else values[n.i, n.next_token]
     after = 0.0 if n.next_token is None else n.all_centred[n.i, n.next_token]
     delta = f"({_short(reward)} + {gamma:g}·{_short(ahead)} - {_short(values[n.i, n.t])})"
@@ -193,13 +231,20 @@ def _process(n: Numbers) -> str:
     later = [rewards[n.i, t].item() for t in range(n.t, n.mask.shape[1]) if step[n.i, t]]
     if not later or max(pool) == min(pool):
         return "0"
-    m, s = _short(sum(pool) / len(pool)), _short(torch.tensor(pool, dtype=torch.float64).std(correction=n.s.ddof))
+    m, s = (
+        _short(sum(pool) / len(pool)),
+        _short(torch.tensor(pool, dtype=torch.float64).std(correction=n.s.ddof)),
+    )
     return " + ".join(f"({_short(r)} - {m})/({s} + {n.s.eps:g})" for r in later)
 
 
 def _pass_at_k(n: Numbers) -> str:
     size, right, k = len(n.peers), sum(r > 0 for r in n.peers), n.s.k
-    return f"{k}" if n.r > 0 else f"{k}·(1 - comb({size - 1 - right}, {k - 1})/comb({size - 1}, {k - 1}))"
+    return (
+        f"{k}"
+        if n.r > 0
+        else f"{k}·(1 - comb({size - 1 - right}, {k - 1})/comb({size - 1}, {k - 1}))"
+    )
 
 
 def _decoupled(n: Numbers) -> str:
@@ -209,7 +254,9 @@ def _decoupled(n: Numbers) -> str:
         pool = pool[~pool.isnan()].tolist()
         if not column[n.i].isnan() and len(set(pool)) > 1:
             spread = f"std({_list(pool)}, ddof={n.s.ddof})"
-            terms.append(f"{weight:g}·({_short(column[n.i])} - mean({_list(pool)}))/({spread} + {n.s.eps:g})")
+            terms.append(
+                f"{weight:g}·({_short(column[n.i])} - mean({_list(pool)}))/({spread} + {n.s.eps:g})"
+            )
     return " + ".join(terms) or "0"
 
 
@@ -217,7 +264,11 @@ def _over_std(values: Callable[[Numbers], list[float]]) -> Callable[[Numbers], s
     def write(n: Numbers) -> str:
         pool = values(n)
         dead = not pool or max(pool) == min(pool)
-        return "0" if dead else f"{_short(n.centred)}/(std({_list(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+        return (
+            "0"
+            if dead
+            else f"{_short(n.centred)}/(std({_list(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+        )
 
     return write
 
@@ -231,7 +282,11 @@ def _leave_one_out_std(n: Numbers) -> str:
 def _whiten(n: Numbers) -> str:
     counted = n.inputs["counted"]
     if axes.function_of(n.scale_choice) is adv.token_whiten:
-        wide = n.all_centred if n.all_centred.ndim == 2 else n.all_centred[:, None].expand(n.mask.shape)
+        wide = (
+            n.all_centred
+            if n.all_centred.ndim == 2
+            else n.all_centred[:, None].expand(n.mask.shape)
+        )
         pool = wide[n.mask & counted[:, None]].double()
     else:
         pool = n.all_centred[counted].double()
@@ -311,7 +366,9 @@ BY_CHOICE: dict[Callable[..., Any], Callable[[Numbers], str]] = {
     adv.given: lambda n: _short(n.centred),
     adv.group_mean: lambda n: f"{_short(n.r)} - mean({_list(n.peers)})",
     adv.leave_one_out: lambda n: f"{_short(n.r)} - mean({_list(n.others)})",
-    adv.batch_mean: lambda n: f"{_short(n.r)} - mean({_list(n.inputs['reward'][n.inputs['counted']].tolist())})",
+    adv.batch_mean: lambda n: (
+        f"{_short(n.r)} - mean({_list(n.inputs['reward'][n.inputs['counted']].tolist())})"
+    ),
     adv.greedy: lambda n: f"{_short(n.r)} - {_short(n.inputs['greedy_reward'][n.i])}",
     adv.length_weighted_mean: _length_weighted,
     adv.live_group_mean: _live_group_mean,
@@ -324,12 +381,16 @@ BY_CHOICE: dict[Callable[..., Any], Callable[[Numbers], str]] = {
     adv.group_std: _over_std(lambda n: n.peers),
     adv.batch_std: _over_std(lambda n: n.inputs["reward"][n.inputs["counted"]].tolist()),
     adv.leave_one_out_std: _leave_one_out_std,
-    adv.group_mean_scale: lambda n: f"{_short(n.centred)}/mean({_list(n.peers)})" if sum(n.peers) > 0 else "0",
+    adv.group_mean_scale: lambda n: (
+        f"{_short(n.centred)}/mean({_list(n.peers)})" if sum(n.peers) > 0 else "0"
+    ),
     adv.batch_whiten: _whiten,
     adv.token_whiten: _whiten,
     agg.sequence_mean: _outside(lambda n: f"1/{_N(n)} · 1/{n.length}"),
     agg.step_token_mean: _outside(lambda n: f"1/{int(n.lengths.sum())}"),
-    agg.prompt_token_mean: _outside(lambda n: f"1/{_P(n)} · 1/{int(n.lengths[_in_group(n)].sum())}"),
+    agg.prompt_token_mean: _outside(
+        lambda n: f"1/{_P(n)} · 1/{int(n.lengths[_in_group(n)].sum())}"
+    ),
     agg.micro_batch_token_mean: _outside(_micro),
     agg.generation_token_mean: _outside(lambda n: f"{n.s.steps:g}/{n.s.tokens:g}"),
     agg.constant: _outside(lambda n: f"1/{_N(n)} · 1/{_C(n):g}"),
@@ -340,7 +401,9 @@ BY_CHOICE: dict[Callable[..., Any], Callable[[Numbers], str]] = {
     agg.length_power: _outside(_length_power),
     kl.k1: lambda n: f"-{_short(n.kl_W)} · {n.s.beta:g}",
     kl.k2: lambda n: f"-{_short(n.kl_W)} · {n.s.beta:g}·({_short(n.logp)} - {_short(n.ref)})",
-    kl.k3: lambda n: f"-{_short(n.kl_W)} · {n.s.beta:g}·(1 - exp({_short(n.ref)} - {_short(n.logp)}))",
+    kl.k3: lambda n: (
+        f"-{_short(n.kl_W)} · {n.s.beta:g}·(1 - exp({_short(n.ref)} - {_short(n.logp)}))"
+    ),
 }
 
 RATIO: dict[Callable[..., Any], Callable[[Numbers], str]] = {
@@ -356,6 +419,8 @@ RATIO: dict[Callable[..., Any], Callable[[Numbers], str]] = {
 }
 
 GATE: dict[Callable[..., Any], Callable[[Numbers], str]] = {
-    sur.cispo: lambda n: f"min(max({_short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{_short(n.ratio)}",
+    sur.cispo: lambda n: (
+        f"min(max({_short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{_short(n.ratio)}"
+    ),
     sur.sapo: _sapo_gate,
 }

@@ -30,7 +30,11 @@ def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None
     Returns:
         ``[N, T]`` detached, in float32 or wider, 0 under the mask.
     """
-    wide = rollouts.logp.dtype if rollouts.logp.dtype in (torch.float32, torch.float64) else torch.float32
+    wide = (
+        rollouts.logp.dtype
+        if rollouts.logp.dtype in (torch.float32, torch.float64)
+        else torch.float32
+    )
     leaf = rollouts.logp.detach().to(wide).requires_grad_()
     loss = recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch)
     return 0.0 - torch.autograd.grad(loss, leaf)[0]
@@ -60,7 +64,9 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
     if kl is not None:
         slope = axes.run(axes.function_of(kl).slope, {**inputs, **axes.settings(kl)})  # type: ignore[attr-defined]
         kl_term = -plan.kl_weight.to(ratio.dtype) * slope
-    correction = {} if recipe.correction is None else {"correction": axes.run(recipe.correction, inputs)}
+    correction = (
+        {} if recipe.correction is None else {"correction": axes.run(recipe.correction, inputs)}
+    )
     push = inputs["advantage"] * recipe.corrected(plan, inputs) * ratio * gate
     return {
         "advantage": inputs["advantage"],

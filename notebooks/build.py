@@ -66,7 +66,11 @@ def executed(path: Path) -> nbformat.NotebookNode:
     """The notebook after a run from top to bottom; raises where a cell or a widget's output does."""
     notebook = wanted(path)
     NotebookClient(
-        notebook, timeout=600, kernel_name="python3", record_timing=False, resources={"metadata": {"path": HERE}}
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": HERE}},
     ).execute()
     hidden = errors_inside_widgets(notebook)
     if hidden:
@@ -91,20 +95,32 @@ def with_stable_ids(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     order = list(dict.fromkeys(RANDOM_ID.findall(json.dumps(list(notebook.cells), sort_keys=True))))
     for model in order:  # grows while it is walked: ids that models refer to, breadth first
         order += [
-            i for i in dict.fromkeys(RANDOM_ID.findall(json.dumps(state.get(model, {}), sort_keys=True))) if i not in order
+            i
+            for i in dict.fromkeys(
+                RANDOM_ID.findall(json.dumps(state.get(model, {}), sort_keys=True))
+            )
+            if i not in order
         ]
     names = {old: f"{number:032x}" for number, old in enumerate(order, 1)}
-    renamed = nbformat.from_dict(json.loads(RANDOM_ID.sub(lambda m: names.get(m.group(), m.group()), text)))
+    renamed = nbformat.from_dict(
+        json.loads(RANDOM_ID.sub(lambda m: names.get(m.group(), m.group()), text))
+    )
     kept = renamed.metadata.get("widgets", {}).get(STATE, {}).get("state")
     if kept is not None:
-        renamed.metadata["widgets"][STATE]["state"] = {key: kept[key] for key in sorted(kept) if key in names.values()}
+        renamed.metadata["widgets"][STATE]["state"] = {
+            key: kept[key] for key in sorted(kept) if key in names.values()
+        }
     return renamed
 
 
 def differences(path: Path) -> list[str]:
     """Where the committed notebooks of a source are not what it says."""
     found = changed(path.name, target_of(path), wanted(path))
-    return found + (changed(path.name, student_target_of(path), student_notebook(wanted(path))) if is_exercise(path) else [])
+    return found + (
+        changed(path.name, student_target_of(path), student_notebook(wanted(path)))
+        if is_exercise(path)
+        else []
+    )
 
 
 def changed(name: str, built: Path, notebook: nbformat.NotebookNode) -> list[str]:
@@ -113,8 +129,16 @@ def changed(name: str, built: Path, notebook: nbformat.NotebookNode) -> list[str
         return [f"{built.relative_to(HERE)} is missing"]
     committed, where = nbformat.read(built, as_version=4), built.relative_to(HERE)
     pairs = zip(committed.cells, notebook.cells, strict=False)
-    found = [f"{where}, cell {n} differs from {name}" for n, (a, b) in enumerate(pairs) if a.source != b.source]
-    return found + ([f"{where} has another number of cells"] if len(committed.cells) != len(notebook.cells) else [])
+    found = [
+        f"{where}, cell {n} differs from {name}"
+        for n, (a, b) in enumerate(pairs)
+        if a.source != b.source
+    ]
+    return found + (
+        [f"{where} has another number of cells"]
+        if len(committed.cells) != len(notebook.cells)
+        else []
+    )
 
 
 def write(notebook: nbformat.NotebookNode, built: Path) -> None:
@@ -130,7 +154,10 @@ def main(arguments: list[str]) -> int:
         asyncio.set_event_loop_policy(asyncio.WindowsSelectorEventLoopPolicy())
     checking, names = "--check" in arguments, [a for a in arguments if a != "--check"]
     problems: list[str] = []
-    for path in [*sorted((HERE / "src").glob("*.py")), *sorted((HERE / "src" / "exercises").glob("*.py"))]:
+    for path in [
+        *sorted((HERE / "src").glob("*.py")),
+        *sorted((HERE / "src" / "exercises").glob("*.py")),
+    ]:
         if names and not any(path.name.startswith(name) for name in names):
             continue
         print(f"{'checking' if checking else 'building'} {path.stem}", flush=True)

@@ -9,7 +9,15 @@ from torch import Tensor
 from grpo_edu import Rollouts
 
 
-def batch(seed: int, *, groups: int = 3, size: int = 4, width: int = 7, kind: str = "binary", spread: float = 0.3) -> Rollouts:
+def batch(
+    seed: int,
+    *,
+    groups: int = 3,
+    size: int = 4,
+    width: int = 7,
+    kind: str = "binary",
+    spread: float = 0.3,
+) -> Rollouts:
     """A float64 batch; the same seed gives the same batch. ``kind`` of reward: binary, real or dead (all equal in a group)."""
     g = torch.Generator().manual_seed(seed)
     n = groups * size
@@ -24,7 +32,11 @@ def batch(seed: int, *, groups: int = 3, size: int = 4, width: int = 7, kind: st
     lengths[int(torch.randint(0, n, (1,), generator=g))] = width
     mask = torch.arange(width)[None] < lengths[:, None]
     logp = -0.05 - 3 * rand(n, width)
-    rewards = {"binary": (rand(n) < 0.5).double(), "real": randn(n), "dead": rand(groups).repeat_interleave(size)}
+    rewards = {
+        "binary": (rand(n) < 0.5).double(),
+        "real": randn(n),
+        "dead": rand(groups).repeat_interleave(size),
+    }
     step_end = (rand(n, width) < 0.4) & mask
     return Rollouts(
         logp=logp,

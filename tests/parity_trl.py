@@ -57,7 +57,9 @@ def step(options: dict[str, Any], rollouts: Rollouts, leaf: Tensor, micro_batch:
             trainer.current_gradient_accumulation_steps = parts
             cut = {k: v[rows] if isinstance(v, Tensor) and v.ndim else v for k, v in batch.items()}
             loss = trainer._compute_loss(None, cut)
-            total = total + (loss / parts if values["trainer"] == "RLOO" else loss)  # there the base Trainer divides
+            total = total + (
+                loss / parts if values["trainer"] == "RLOO" else loss
+            )  # there the base Trainer divides
     return total
 
 
@@ -75,7 +77,11 @@ def make_trainer(values: dict[str, Any], rollouts: Rollouts, size: int, parts: i
     """A trainer with the attributes that scoring and loss read."""
     cls = trainer_class(values["trainer"])
     t = cls.__new__(cls)
-    t.model, t.ref_model, t.accelerator = types.SimpleNamespace(training=True), "reference", Accelerator()
+    t.model, t.ref_model, t.accelerator = (
+        types.SimpleNamespace(training=True),
+        "reference",
+        Accelerator(),
+    )
     t.args = types.SimpleNamespace(
         per_device_train_batch_size=len(rollouts), per_device_eval_batch_size=len(rollouts), steps_per_generation=parts,
         gradient_accumulation_steps=parts, gradient_checkpointing_kwargs=None, delta=values["delta"],
@@ -92,7 +98,11 @@ def make_trainer(values: dict[str, Any], rollouts: Rollouts, size: int, parts: i
     t.epsilon_low, t.epsilon_high = values["epsilon"], values["epsilon_high"] or values["epsilon"]
     t.num_iterations = 2  # off policy: the behaviour policy's log-probs are kept
     t.num_generations = t.num_generations_eval = size
-    t._tokenizer, t.eos_token_ids, t.pad_to_multiple_of = types.SimpleNamespace(pad_token_id=0), [EOS], None
+    t._tokenizer, t.eos_token_ids, t.pad_to_multiple_of = (
+        types.SimpleNamespace(pad_token_id=0),
+        [EOS],
+        None,
+    )
     t.environment_factories = t.environments = None
     t.tools, t.log_multimodal, t._is_vlm, t.chat_template_kwargs = [], False, False, {}
     t.aux_loss_enabled = t._entropy_bonus_enabled = t.use_adaptive_entropy = False
@@ -111,21 +121,43 @@ def _stub_model(t: Any, values: dict[str, Any], rollouts: Rollouts) -> None:
     reach = (rollouts.mask * torch.arange(1, width + 1)).amax(dim=1).clamp(min=1).tolist()
     assert max(reach) == width
     truncated = rollouts.truncated.tolist()
-    ids = [[OTHER] * (n - 1) + [OTHER if cut else EOS] for n, cut in zip(reach, truncated, strict=True)]
+    ids = [
+        [OTHER] * (n - 1) + [OTHER if cut else EOS] for n, cut in zip(reach, truncated, strict=True)
+    ]
     tool = [row[:n] for row, n in zip(rollouts.mask.int().tolist(), reach, strict=True)]
     sampler = [row[:n] for row, n in zip(rollouts.sampler_logp.tolist(), reach, strict=True)]
     words = ["x"] * len(ids)
-    grpo = ([[3]] * len(ids), ids, tool, words, sampler if values["use_vllm"] else None, {}, None, [])
-    t._generate = lambda prompts: ([[3]] * len(ids), ids, words) if values["trainer"] == "RLOO" else grpo
+    grpo = (
+        [[3]] * len(ids),
+        ids,
+        tool,
+        words,
+        sampler if values["use_vllm"] else None,
+        {},
+        None,
+        [],
+    )
+    t._generate = lambda prompts: (
+        ([[3]] * len(ids), ids, words) if values["trainer"] == "RLOO" else grpo
+    )
     t._get_per_token_logps_and_entropies = lambda model, *a, **k: (
         (rollouts.ref_logp if model == "reference" else rollouts.old_logp),
         None,
         None,
     )
     several = values["multi_objective_aggregation"] == "normalize_then_sum"
-    parts = rollouts.reward_parts if several else torch.where(rollouts.scored, rollouts.reward, torch.nan)[:, None]
-    t.reward_funcs, t.reward_func_names = [None] * parts.shape[1], [f"r{i}" for i in range(parts.shape[1])]
-    t.reward_weights = torch.tensor(values["reward_weights"] or [1.0] * parts.shape[1], dtype=torch.float64)
+    parts = (
+        rollouts.reward_parts
+        if several
+        else torch.where(rollouts.scored, rollouts.reward, torch.nan)[:, None]
+    )
+    t.reward_funcs, t.reward_func_names = (
+        [None] * parts.shape[1],
+        [f"r{i}" for i in range(parts.shape[1])],
+    )
+    t.reward_weights = torch.tensor(
+        values["reward_weights"] or [1.0] * parts.shape[1], dtype=torch.float64
+    )
     t._calculate_rewards = lambda *a, **k: parts.clone()
 
 
@@ -147,7 +179,9 @@ def quiet_trl():
     with contextlib.ExitStack() as stack:
         for module in ("grpo_trainer", "rloo_trainer"):
             stack.enter_context(mock.patch(f"trl.trainer.{module}.gather_object", lambda x: x))
-            stack.enter_context(mock.patch(f"trl.trainer.{module}.disable_gradient_checkpointing", nothing))
+            stack.enter_context(
+                mock.patch(f"trl.trainer.{module}.disable_gradient_checkpointing", nothing)
+            )
             if module == "rloo_trainer":
                 stack.enter_context(mock.patch(f"trl.trainer.{module}.gather", lambda x: x))
         yield

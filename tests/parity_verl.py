@@ -22,7 +22,14 @@ from torch import Tensor
 from grpo_edu import Rollouts
 from grpo_edu.frameworks.tables import fill_in, framework
 
-PURE = ("masked_sum", "masked_mean", "masked_var", "masked_whiten", "clip_by_value", "entropy_from_logits")
+PURE = (
+    "masked_sum",
+    "masked_mean",
+    "masked_var",
+    "masked_whiten",
+    "clip_by_value",
+    "entropy_from_logits",
+)
 STAND_INS = (
     "verl", "verl.utils", "verl.utils.import_utils", "verl.trainer", "verl.trainer.ppo", "verl.trainer.config", "verl.workers",
     "verl.workers.config", "verl.utils.torch_functional", "verl.utils.device", "verl.utils.groupwise", "verl.trainer.ppo.core_algos",
@@ -112,11 +119,19 @@ def advantages(options: dict[str, Any], rollouts: Rollouts) -> Tensor:
         # apply_kl_penalty of the trainer: token_level_scores - beta * (kl_penalty * response_mask)
         kl = core.kl_penalty(rollouts.old_logp, rollouts.ref_logp, values["kl_penalty"])
         rewards = rewards - values["kl_coef"] * kl * mask
-    extra: dict[str, Any] = {"index": np.array([str(g) for g in rollouts.group.tolist()], dtype=object)}
-    config = AlgoConfig(gamma=values["gamma"], norm_adv_by_std_in_grpo=values["norm_adv_by_std_in_grpo"])
+    extra: dict[str, Any] = {
+        "index": np.array([str(g) for g in rollouts.group.tolist()], dtype=object)
+    }
+    config = AlgoConfig(
+        gamma=values["gamma"], norm_adv_by_std_in_grpo=values["norm_adv_by_std_in_grpo"]
+    )
     name = values["adv_estimator"]
     if name == "gae":
-        extra = {"values": torch.where(rollouts.mask, rollouts.value, 0.0), "gamma": values["gamma"], "lam": values["lam"]}
+        extra = {
+            "values": torch.where(rollouts.mask, rollouts.value, 0.0),
+            "gamma": values["gamma"],
+            "lam": values["lam"],
+        }
     elif name == "remax":
         extra = {"reward_baselines": rollouts.greedy_reward, "config": config}
     elif name == "grpo":
@@ -126,9 +141,15 @@ def advantages(options: dict[str, Any], rollouts: Rollouts) -> Tensor:
     else:
         extra |= {"config": config}
     estimator, before = core.get_adv_estimator_fn(name), torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)  # its constants are made in the default dtype: 1 + 1e-6 is 1.00000095 in float32
+    torch.set_default_dtype(
+        torch.float64
+    )  # its constants are made in the default dtype: 1 + 1e-6 is 1.00000095 in float32
     try:
-        return torch.where(rollouts.mask, estimator(token_level_rewards=rewards, response_mask=mask, **extra)[0], 0.0)
+        return torch.where(
+            rollouts.mask,
+            estimator(token_level_rewards=rewards, response_mask=mask, **extra)[0],
+            0.0,
+        )
     finally:
         torch.set_default_dtype(before)
 
@@ -151,7 +172,10 @@ def step(options: dict[str, Any], rollouts: Rollouts, leaf: Tensor, micro_batch:
     for number in micro_batch.unique():
         rows = micro_batch == number
         width = int(reach[rows].max().clamp(min=1))
-        cut = {k: getattr(rollouts, k)[rows, :width] for k in ("mask", "old_logp", "ref_logp", "sampler_logp")}
+        cut = {
+            k: getattr(rollouts, k)[rows, :width]
+            for k in ("mask", "old_logp", "ref_logp", "sampler_logp")
+        }
         weights = None
         if values["rollout_is"] == "token":  # rollout_corr_helper: truncated, detached
             weights = (cut["old_logp"] - cut["sampler_logp"]).clamp(-20, 20).exp().clamp(
@@ -164,9 +188,14 @@ def step(options: dict[str, Any], rollouts: Rollouts, leaf: Tensor, micro_batch:
         )  # fmt: skip
         total = total + loss
         if values["use_kl_loss"]:
-            kl = core.kl_penalty(logprob=logp, ref_logprob=cut["ref_logp"], kl_penalty=values["kl_loss_type"])
+            kl = core.kl_penalty(
+                logprob=logp, ref_logprob=cut["ref_logp"], kl_penalty=values["kl_loss_type"]
+            )
             mean = core.agg_loss(
-                loss_mat=kl, loss_mask=cut["mask"], loss_agg_mode=values["loss_agg_mode"], **actor.global_batch_info
+                loss_mat=kl,
+                loss_mask=cut["mask"],
+                loss_agg_mode=values["loss_agg_mode"],
+                **actor.global_batch_info,
             )
             total = total + values["kl_loss_coef"] * mean
     return total

@@ -86,14 +86,21 @@ def test_leave_one_out_of_one_in_four():
 def test_leave_one_out_subtracts_the_mean_of_the_others():
     expected = []
     for i, reward in enumerate(REWARDS):
-        others = [r for j, (r, g) in enumerate(zip(REWARDS, GROUP, strict=True)) if g == GROUP[i] and j != i]
+        others = [
+            r
+            for j, (r, g) in enumerate(zip(REWARDS, GROUP, strict=True))
+            if g == GROUP[i] and j != i
+        ]
         expected.append(reward - sum(others) / len(others))
     assert advantages(REWARDS, GROUP, baseline=leave_one_out) == near(expected)
 
 
 @pytest.mark.parametrize("baseline", [group_mean, leave_one_out])
 def test_group_baselines_refuse_a_prompt_with_one_completion(baseline):
-    with pytest.raises(ValueError, match=rf"group size 1: no relative signal. {baseline.__name__} compares .* group 4 has a"):
+    with pytest.raises(
+        ValueError,
+        match=rf"group size 1: no relative signal. {baseline.__name__} compares .* group 4 has a",
+    ):
         advantages([1, 0, 1], [3, 3, 4], baseline=baseline)
 
 
@@ -112,7 +119,9 @@ def test_group_std_divides_by_numpys_std_plus_eps(ddof, eps):
     for i, reward in enumerate(REWARDS):
         own = np.array(members(i, REWARDS, GROUP))
         expected.append((reward - own.mean()) / (own.std(ddof=ddof) + eps))
-    assert advantages(REWARDS, GROUP, scale=partial(group_std, ddof=ddof, eps=eps)) == near(expected)
+    assert advantages(REWARDS, GROUP, scale=partial(group_std, ddof=ddof, eps=eps)) == near(
+        expected
+    )
 
 
 def test_eps_stands_outside_the_square_root():
@@ -122,30 +131,44 @@ def test_eps_stands_outside_the_square_root():
 
 def test_ddof_one_and_zero_of_one_in_four():
     # squares .75: std √(.75/3) = .5 and √(.75/4) = .433
-    assert advantages([1, 0, 0, 0], scale=partial(group_std, ddof=1, eps=0.0)) == near([1.5, -0.5, -0.5, -0.5])
-    assert advantages([1, 0, 0, 0], scale=partial(group_std, ddof=0, eps=0.0)) == near([3**0.5] + [-(3**-0.5)] * 3)
+    assert advantages([1, 0, 0, 0], scale=partial(group_std, ddof=1, eps=0.0)) == near(
+        [1.5, -0.5, -0.5, -0.5]
+    )
+    assert advantages([1, 0, 0, 0], scale=partial(group_std, ddof=0, eps=0.0)) == near(
+        [3**0.5] + [-(3**-0.5)] * 3
+    )
 
 
 @pytest.mark.parametrize("gap", [1.0, 10.0, 1e-3])
 def test_two_completions_always_get_plus_minus_one_over_root_two(gap):
     # G = 2: ±(gap/2)/(gap/√2)
-    assert advantages([gap, 0], scale=partial(group_std, ddof=1, eps=0.0)) == near([2**-0.5, -(2**-0.5)])
+    assert advantages([gap, 0], scale=partial(group_std, ddof=1, eps=0.0)) == near(
+        [2**-0.5, -(2**-0.5)]
+    )
 
 
 @pytest.mark.parametrize("name", ["ddof", "eps"])
 def test_group_std_has_no_hidden_ddof_or_eps(name):
     bound = {"ddof": 1, "eps": 0.0}
     del bound[name]
-    with pytest.raises(TypeError, match=f"asks for '{name}', which is neither an input .* nor bound"):
+    with pytest.raises(
+        TypeError, match=f"asks for '{name}', which is neither an input .* nor bound"
+    ):
         advantages([1, 0], scale=partial(group_std, **bound))
 
 
 def test_group_std_divides_an_advantage_per_token_by_the_std_of_its_own_row():
     # rewards 1 0 | 3 0: std 1/√2 and 3/√2; advantages 1 2 3 on the tokens of every row: the second prompt's are a third
-    rollouts = Rollouts.from_lengths([3] * 4, [1, 0, 3, 0], [0, 0, 1, 1], advantage=[[1.0, 2, 3]] * 4)
-    found = Recipe(baseline=given, scale=partial(group_std, ddof=1, eps=0.0)).plan(rollouts).advantage
+    rollouts = Rollouts.from_lengths(
+        [3] * 4, [1, 0, 3, 0], [0, 0, 1, 1], advantage=[[1.0, 2, 3]] * 4
+    )
+    found = (
+        Recipe(baseline=given, scale=partial(group_std, ddof=1, eps=0.0)).plan(rollouts).advantage
+    )
     root = 2**0.5
-    assert found.flatten().tolist() == near([root, 2 * root, 3 * root] * 2 + [root / 3, 2 * root / 3, root] * 2)
+    assert found.flatten().tolist() == near(
+        [root, 2 * root, 3 * root] * 2 + [root / 3, 2 * root / 3, root] * 2
+    )
 
 
 @pytest.mark.parametrize("size", range(3, 17))
@@ -155,22 +178,32 @@ def test_leave_one_out_std_leaves_the_lone_one_alone_at_every_group_size(size, l
     choice = Recipe(baseline=leave_one_out, scale=partial(leave_one_out_std, ddof=1, eps=1e-6))
     for own, theirs in ((high, low), (low, high)):
         rollouts = Rollouts.from_lengths([1] * size, [own] + [theirs] * (size - 1))
-        assert choice.plan(rollouts).advantage[0, 0].item() == pytest.approx(own - theirs, rel=1e-12)
+        assert choice.plan(rollouts).advantage[0, 0].item() == pytest.approx(
+            own - theirs, rel=1e-12
+        )
 
 
 def test_leave_one_out_std_of_float32_rewards_far_from_zero():
     # 100 + 0, .1, .2, .3: leave-one-out advantages -.2, -.0667, .0667, .2; the others' std .1, .1528, .1528, .1
     reward = torch.tensor([100.0, 100.1, 100.2, 100.3])
     one = torch.ones(4, 1)
-    rollouts = Rollouts(logp=-one, mask=one.bool(), reward=reward, group=torch.zeros(4, dtype=torch.long))
-    found = Recipe(baseline=leave_one_out, scale=partial(leave_one_out_std, ddof=1, eps=0.0)).plan(rollouts).advantage
+    rollouts = Rollouts(
+        logp=-one, mask=one.bool(), reward=reward, group=torch.zeros(4, dtype=torch.long)
+    )
+    found = (
+        Recipe(baseline=leave_one_out, scale=partial(leave_one_out_std, ddof=1, eps=0.0))
+        .plan(rollouts)
+        .advantage
+    )
     assert found[:, 0].tolist() == pytest.approx([-2, -0.43644, 0.43644, 2], rel=1e-2)
 
 
 # --- unscored and dead ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [unscaled, partial(group_std, ddof=1, eps=1e-4), partial(group_std, ddof=0, eps=1e-8)])
+@pytest.mark.parametrize(
+    "scale", [unscaled, partial(group_std, ddof=1, eps=1e-4), partial(group_std, ddof=0, eps=1e-8)]
+)
 @pytest.mark.parametrize("baseline", [group_mean, leave_one_out])
 def test_an_unscored_completion_is_as_if_it_were_not_in_its_group(baseline, scale):
     rewards = [1.0, None, 0.0, 0.5, 2.0, None]
@@ -179,7 +212,11 @@ def test_an_unscored_completion_is_as_if_it_were_not_in_its_group(baseline, scal
     found = advantages(rewards, group, baseline=baseline, scale=scale)
     alone = advantages([rewards[i] for i in scored], baseline=baseline, scale=scale)
     assert [found[i] for i in scored] == near(alone)
-    assert [found[i] for i in (1, 4, 5)] == [0, 0, 0]  # unscored; the only score of its group; unscored
+    assert [found[i] for i in (1, 4, 5)] == [
+        0,
+        0,
+        0,
+    ]  # unscored; the only score of its group; unscored
 
 
 def test_an_unscored_completion_has_advantage_zero_without_a_baseline_too():
@@ -190,7 +227,12 @@ def test_an_unscored_completion_has_advantage_zero_without_a_baseline_too():
 @pytest.mark.parametrize("baseline", [group_mean, leave_one_out, no_baseline])
 @pytest.mark.parametrize("eps", [0.0, 1e-8])
 def test_a_scaled_dead_group_is_exactly_zero(baseline, eps):
-    found = advantages([0.7] * 7 + [1, 0], [0] * 7 + [1, 1], baseline=baseline, scale=partial(group_std, ddof=1, eps=eps))
+    found = advantages(
+        [0.7] * 7 + [1, 0],
+        [0] * 7 + [1, 1],
+        baseline=baseline,
+        scale=partial(group_std, ddof=1, eps=eps),
+    )
     assert found[:7] == [0] * 7
     assert found[7] > 0
 
@@ -198,7 +240,11 @@ def test_a_scaled_dead_group_is_exactly_zero(baseline, eps):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_seven_times_point_seven_is_dead_in_every_precision(dtype):
     # the float32 mean of seven 0.7 is 0.70000005
-    reward, group, counted = torch.full((7,), 0.7, dtype=dtype), torch.zeros(7, dtype=torch.long), torch.ones(7).bool()
+    reward, group, counted = (
+        torch.full((7,), 0.7, dtype=dtype),
+        torch.zeros(7, dtype=torch.long),
+        torch.ones(7).bool(),
+    )
     assert groups.is_dead(reward, group, counted).all()
     assert groups.std(reward, group, counted, 1).tolist() == [0] * 7
     assert group_mean(reward, group, counted).tolist() == [0] * 7
@@ -212,7 +258,9 @@ def test_sums_that_differ_by_rounding_are_a_dead_group():
 
 
 def test_a_gap_far_above_rounding_is_alive():
-    assert advantages([1.0, 1.0 + 1e-12], scale=partial(group_std, ddof=1, eps=0.0)) == near([-(2**-0.5), 2**-0.5], rel=1e-3)
+    assert advantages([1.0, 1.0 + 1e-12], scale=partial(group_std, ddof=1, eps=0.0)) == near(
+        [-(2**-0.5), 2**-0.5], rel=1e-3
+    )
 
 
 def test_dropping_dead_groups_takes_their_tokens_and_rows():
@@ -243,7 +291,9 @@ REWARD_LISTS = st.lists(st.integers(-20, 20).map(lambda k: k / 4), min_size=2, m
 def test_relative_advantages_of_a_group_add_to_zero(rewards):
     for baseline in (group_mean, leave_one_out):
         for scale in (unscaled, partial(group_std, ddof=1, eps=1e-4)):
-            assert sum(advantages(rewards, baseline=baseline, scale=scale)) == pytest.approx(0, abs=1e-10)
+            assert sum(advantages(rewards, baseline=baseline, scale=scale)) == pytest.approx(
+                0, abs=1e-10
+            )
 
 
 @settings(max_examples=40, deadline=None)
@@ -258,4 +308,6 @@ def test_leave_one_out_is_g_over_g_minus_one_times_centred(rewards):
 @examples(REWARD_LISTS, st.sampled_from([0.5, 2.0, 100.0]), st.sampled_from([-3.0, 0.0, 7.0]))
 def test_scale_and_shift_of_the_reward_cancel_in_the_std_without_eps(rewards, a, c):
     scale = partial(group_std, ddof=1, eps=0.0)
-    assert advantages([a * r + c for r in rewards], scale=scale) == near(advantages(rewards, scale=scale), rel=1e-9)
+    assert advantages([a * r + c for r in rewards], scale=scale) == near(
+        advantages(rewards, scale=scale), rel=1e-9
+    )

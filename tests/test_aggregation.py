@@ -47,7 +47,11 @@ def ones(n):
         (prompt_token_mean, 2 / 11, 2 / 11),  # one prompt
         (partial(constant, length=7), 1 / 7, 1 / 7),  # 2/(2·7)
         (partial(constant_sum, length=7), 2 / 7, 2 / 7),
-        (partial(generation_token_mean, tokens=44, steps=4), 2 / 11, 2 / 11),  # 11 tokens a step on average
+        (
+            partial(generation_token_mean, tokens=44, steps=4),
+            2 / 11,
+            2 / 11,
+        ),  # 11 tokens a step on average
         (sequence_sum, 1.0, 1.0),  # 2/2
         (token_sum, 2.0, 2.0),
     ],
@@ -55,7 +59,11 @@ def ones(n):
 def test_push_on_a_token_of_four_and_on_one_of_seven(aggregation, short, long):
     # lengths 4 and 7, advantage 2 each, ratio 1: the push is 2·W
     rollouts = Rollouts.from_lengths([4, 7], rewards=[0, 0], advantage=[2.0, 2.0])
-    loss = Recipe(baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2), aggregation=aggregation)
+    loss = Recipe(
+        baseline=given,
+        surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2),
+        aggregation=aggregation,
+    )
     weights = token_weights(loss, rollouts)
     assert weights[0].tolist() == near([short] * 4 + [0] * 3, rel=1e-6)
     assert weights[1].tolist() == near([long] * 7, rel=1e-6)
@@ -107,7 +115,10 @@ GROUP = torch.tensor([0, 0, 1, 1])
         (lambda mask: token_sum(mask), 16.0),
         (lambda mask: constant(mask, ones(4), 8), 0.5),  # 16/(4·8)
         (lambda mask: constant_sum(mask, 8), 2.0),
-        (lambda mask: generation_token_mean(mask, tokens=64, steps=2), 0.5),  # half the tokens of an average step
+        (
+            lambda mask: generation_token_mean(mask, tokens=64, steps=2),
+            0.5,
+        ),  # half the tokens of an average step
     ],
 )
 def test_weights_add_up(weights, total):
@@ -144,8 +155,12 @@ def test_means_agree_with_plain_python_on_a_ragged_batch():
     prompt = [[v for x, g in zip(losses, group, strict=True) if g == p for v in x] for p in (0, 1)]
     assert (sequence_mean(mask, present) * table).sum().item() == near(fmean(map(fmean, losses)))
     assert (step_token_mean(mask) * table).sum().item() == near(fmean(flat))
-    assert (prompt_token_mean(mask, torch.tensor(group), present) * table).sum().item() == near(fmean(map(fmean, prompt)))
-    assert (micro_batch_token_mean(mask, torch.tensor(group)) * table).sum().item() == near(fmean(map(fmean, prompt)))
+    assert (prompt_token_mean(mask, torch.tensor(group), present) * table).sum().item() == near(
+        fmean(map(fmean, prompt))
+    )
+    assert (micro_batch_token_mean(mask, torch.tensor(group)) * table).sum().item() == near(
+        fmean(map(fmean, prompt))
+    )
     assert (sequence_sum(mask, present) * table).sum().item() == near(fmean(map(sum, losses)))
 
 
@@ -177,7 +192,9 @@ def test_generation_token_mean_gives_float64():
 def test_float32_rewards_leave_the_weight_in_float64():
     # the log-probs are float64; W = 1/(2·7) with 16 digits
     one = torch.ones(2, 3, dtype=torch.float64)
-    rollouts = Rollouts(logp=-one, mask=one.bool(), reward=torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0]))
+    rollouts = Rollouts(
+        logp=-one, mask=one.bool(), reward=torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0])
+    )
     weight = Recipe(aggregation=partial(constant, length=7)).plan(rollouts).weight
     assert weight.flatten().tolist() == near([1 / 14] * 6)
 
@@ -187,8 +204,12 @@ def test_float32_rewards_leave_the_weight_in_float64():
 
 def test_one_micro_batch_is_the_step_mean_and_one_row_each_the_sequence_mean():
     mask, present = rows(LENGTHS)
-    assert torch.equal(micro_batch_token_mean(mask, torch.zeros(4, dtype=torch.long)), step_token_mean(mask))
-    assert torch.equal(micro_batch_token_mean(mask, torch.tensor([9, 4, 6, 0])), sequence_mean(mask, present))
+    assert torch.equal(
+        micro_batch_token_mean(mask, torch.zeros(4, dtype=torch.long)), step_token_mean(mask)
+    )
+    assert torch.equal(
+        micro_batch_token_mean(mask, torch.tensor([9, 4, 6, 0])), sequence_mean(mask, present)
+    )
 
 
 def test_the_weight_of_a_token_depends_on_who_shares_its_micro_batch():
@@ -241,9 +262,15 @@ def test_a_row_that_is_not_present_never_counts(count):
     # rows 0 and 1 were dropped: N = 2, P = 1
     mask, present = rows([0, 0, 2, 4])
     present[:2] = False
-    assert sequence_mean(mask, present, count_masked_rows=count)[:, 0].tolist() == near([0, 0, 1 / 4, 1 / 8])
-    assert sequence_sum(mask, present, count_masked_rows=count)[:, 0].tolist() == near([0, 0, 1 / 2, 1 / 2])
-    assert prompt_token_mean(mask, GROUP, present, count_masked_rows=count)[:, 0].tolist() == near([0, 0, 1 / 6, 1 / 6])
+    assert sequence_mean(mask, present, count_masked_rows=count)[:, 0].tolist() == near(
+        [0, 0, 1 / 4, 1 / 8]
+    )
+    assert sequence_sum(mask, present, count_masked_rows=count)[:, 0].tolist() == near(
+        [0, 0, 1 / 2, 1 / 2]
+    )
+    assert prompt_token_mean(mask, GROUP, present, count_masked_rows=count)[:, 0].tolist() == near(
+        [0, 0, 1 / 6, 1 / 6]
+    )
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -271,7 +298,9 @@ def test_a_batch_without_any_token_gets_finite_zeros(count, there):
 @pytest.mark.parametrize("choice", [constant, constant_sum])
 def test_the_constant_refuses_to_invent_a_length(choice):
     rollouts = Rollouts.from_lengths([2, 3], rewards=[1, 0])
-    with pytest.raises(ValueError, match=r"no length: expected rollouts.max_new_tokens or constant\(length=...\)"):
+    with pytest.raises(
+        ValueError, match=r"no length: expected rollouts.max_new_tokens or constant\(length=...\)"
+    ):
         Recipe(aggregation=choice).loss(rollouts)
 
 
@@ -294,5 +323,7 @@ def test_a_length_of_ones_own_wins_over_the_limit_of_the_sampler():
 @pytest.mark.parametrize(("tokens", "steps"), [(0, 1), (-1, 1), (10, 0)])
 def test_generation_token_mean_refuses_counts_that_are_not_positive(tokens, steps):
     mask, _ = rows([2, 3])
-    with pytest.raises(ValueError, match=f"tokens is {tokens} and steps is {steps}: expected positive numbers"):
+    with pytest.raises(
+        ValueError, match=f"tokens is {tokens} and steps is {steps}: expected positive numbers"
+    ):
         generation_token_mean(mask, tokens=tokens, steps=steps)

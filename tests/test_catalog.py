@@ -34,13 +34,17 @@ def advantage(rollouts: Rollouts, **axes) -> list:
 
 
 def test_remax_subtracts_the_greedy_reward():
-    rollouts = Rollouts.from_lengths([1, 2], [1, 0], greedy_reward=torch.tensor([0.25, 0.25], dtype=torch.float64))
+    rollouts = Rollouts.from_lengths(
+        [1, 2], [1, 0], greedy_reward=torch.tensor([0.25, 0.25], dtype=torch.float64)
+    )
     assert advantage(rollouts, baseline=adv.greedy) == near([0.75, -0.25])
 
 
 def test_opo_baseline_is_the_length_weighted_mean():
     # lengths 2 and 8, rewards 1 and 0: baseline 2·1/10 = .2
-    assert advantage(Rollouts.from_lengths([2, 8], [1, 0]), baseline=adv.length_weighted_mean) == near([0.8, -0.2])
+    assert advantage(
+        Rollouts.from_lengths([2, 8], [1, 0]), baseline=adv.length_weighted_mean
+    ) == near([0.8, -0.2])
 
 
 def test_gpg_scales_up_by_rows_over_rows_of_live_groups():
@@ -52,7 +56,9 @@ def test_gpg_scales_up_by_rows_over_rows_of_live_groups():
 def gae_by_hand(rewards: list[float], values: list[float], gamma: float, lam: float) -> list[float]:
     """The sum form Σ_l (γλ)^l δ_{t+l}, not the recursion of the package."""
     n = len(values)
-    delta = [rewards[t] + gamma * (values[t + 1] if t + 1 < n else 0.0) - values[t] for t in range(n)]
+    delta = [
+        rewards[t] + gamma * (values[t + 1] if t + 1 < n else 0.0) - values[t] for t in range(n)
+    ]
     return [sum((gamma * lam) ** k * delta[t + k] for k in range(n - t)) for t in range(n)]
 
 
@@ -73,7 +79,9 @@ def test_gae_equals_the_sum_of_discounted_errors_and_steps_over_masked_tokens():
 
 
 def test_gae_special_cases_return_minus_value_and_one_step_error():
-    rollouts = Rollouts.from_lengths([3], [1], value=torch.tensor([[0.5, 0.2, 0.7]], dtype=torch.float64))
+    rollouts = Rollouts.from_lengths(
+        [3], [1], value=torch.tensor([[0.5, 0.2, 0.7]], dtype=torch.float64)
+    )
     monte_carlo = Recipe(baseline=partial(adv.gae, gamma=1.0, lam=1.0)).plan(rollouts).advantage[0]
     assert monte_carlo.tolist() == near([0.5, 0.8, 0.3])
     one_step = Recipe(baseline=partial(adv.gae, gamma=1.0, lam=0.0)).plan(rollouts).advantage[0]
@@ -85,7 +93,9 @@ def test_process_supervision_normalises_over_all_steps_of_the_group_and_sums_wha
     nan = math.nan
     steps = torch.tensor([[1.0, 0.0, nan], [nan, 1.0, nan]], dtype=torch.float64)
     rollouts = Rollouts.from_lengths([3, 2], [0, 0], token_reward=steps)
-    found = Recipe(baseline=partial(adv.process_supervision, ddof=1, eps=0.0)).plan(rollouts).advantage
+    found = (
+        Recipe(baseline=partial(adv.process_supervision, ddof=1, eps=0.0)).plan(rollouts).advantage
+    )
     up, down = (1 / 3) * 3**0.5, (-2 / 3) * 3**0.5
     assert found.tolist() == [near([up + down, down, 0]), near([up, up, 0])]
 
@@ -94,8 +104,12 @@ def test_process_supervision_with_one_last_step_is_outcome_supervision():
     rollouts = Rollouts.from_lengths([2, 3, 4], [1, 0, 0.5])
     last = torch.arange(4) == rollouts.lengths[:, None] - 1
     steps = torch.where(last, rollouts.reward[:, None], math.nan)
-    process = Recipe(baseline=partial(adv.process_supervision, ddof=1, eps=0.0)).plan(replace(rollouts, token_reward=steps))
-    outcome = Recipe(baseline=adv.group_mean, scale=partial(adv.group_std, ddof=1, eps=0.0)).plan(rollouts)
+    process = Recipe(baseline=partial(adv.process_supervision, ddof=1, eps=0.0)).plan(
+        replace(rollouts, token_reward=steps)
+    )
+    outcome = Recipe(baseline=adv.group_mean, scale=partial(adv.group_std, ddof=1, eps=0.0)).plan(
+        rollouts
+    )
     torch.testing.assert_close(process.advantage, outcome.advantage, rtol=1e-12, atol=1e-14)
 
 
@@ -104,9 +118,15 @@ def test_pass_at_k_weights_have_the_gradient_of_pass_at_k(size, k, p):
     # expected weight of a prompt = d/dp (1-(1-p)^k) = k(1-p)^(k-1), by enumeration of every group
     total = 0.0
     for outcome in product([0.0, 1.0], repeat=size):
-        a = advantage(Rollouts.from_lengths([1] * size, list(outcome)), baseline=partial(adv.pass_at_k, k=k))
+        a = advantage(
+            Rollouts.from_lengths([1] * size, list(outcome)), baseline=partial(adv.pass_at_k, k=k)
+        )
         chance = math.prod(p if r else 1 - p for r in outcome)
-        total += chance * sum(x * (1 / p if r else -1 / (1 - p)) for x, r in zip(a, outcome, strict=True)) / size
+        total += (
+            chance
+            * sum(x * (1 / p if r else -1 / (1 - p)) for x, r in zip(a, outcome, strict=True))
+            / size
+        )
     assert total == near(k * (1 - p) ** (k - 1))
 
 
@@ -120,7 +140,9 @@ def test_gdpo_normalises_each_reward_then_adds_then_z_scores():
     parts = torch.tensor([[1, 0], [0, 1], [1, 1], [0, 0]], dtype=torch.float64)
     rollouts = Rollouts.from_lengths([1] * 4, [0] * 4, reward_parts=parts)
     each = partial(adv.decoupled_rewards, ddof=1, eps=1e-4, weights=(1.0, 0.5))
-    assert advantage(rollouts, baseline=each) == pytest.approx([0.4329, -0.4329, 1.2988, -1.2988], abs=1e-4)
+    assert advantage(rollouts, baseline=each) == pytest.approx(
+        [0.4329, -0.4329, 1.2988, -1.2988], abs=1e-4
+    )
 
 
 def test_gdpo_of_one_prompt_of_two_loses_the_size_of_the_gap():
@@ -128,11 +150,15 @@ def test_gdpo_of_one_prompt_of_two_loses_the_size_of_the_gap():
     for top in (2.0, 1.0):
         parts = torch.tensor([[0.0], [top]], dtype=torch.float64)
         rollouts = Rollouts.from_lengths([1, 1], [0, 0], reward_parts=parts)
-        assert recipe("gdpo").plan(rollouts).advantage[:, 0].tolist() == near([-(0.5**0.5), 0.5**0.5])
+        assert recipe("gdpo").plan(rollouts).advantage[:, 0].tolist() == near(
+            [-(0.5**0.5), 0.5**0.5]
+        )
 
 
 def test_a_reward_part_that_does_not_apply_is_left_out_of_its_statistics():
-    parts = torch.tensor([[1.0, math.nan], [0.0, math.nan], [1.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
+    parts = torch.tensor(
+        [[1.0, math.nan], [0.0, math.nan], [1.0, 3.0], [0.0, 1.0]], dtype=torch.float64
+    )
     rollouts = Rollouts.from_lengths([1] * 4, [0] * 4, reward_parts=parts)
     found = advantage(rollouts, baseline=partial(adv.decoupled_rewards, ddof=0, eps=0.0))
     assert found == near([1, -1, 2, -2])
@@ -142,7 +168,9 @@ def test_lite_ppo_divides_by_one_std_for_the_whole_batch():
     # B21's batch: [1,1,1,0] and [0,0,0,0]; batch std (ddof 1) of 3 ones in 8 = sqrt((3·(5/8)² + 5·(3/8)²)/7)
     rollouts = Rollouts.from_lengths([1] * 8, [1, 1, 1, 0, 0, 0, 0, 0], [0] * 4 + [1] * 4)
     spread = math.sqrt((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7)
-    assert recipe("lite_ppo").plan(rollouts).advantage[:, 0].tolist() == near([0.25 / spread] * 3 + [-0.75 / spread] + [0] * 4)
+    assert recipe("lite_ppo").plan(rollouts).advantage[:, 0].tolist() == near(
+        [0.25 / spread] * 3 + [-0.75 / spread] + [0] * 4
+    )
 
 
 def test_maxrl_divides_by_the_pass_rate():
@@ -154,14 +182,18 @@ def test_maxrl_divides_by_the_pass_rate():
 def test_nemo_grpo_keeps_the_lone_success_unscaled():
     # R = [1,0,0,0]: others of the success are all 0 (std 0: not divided); others of a failure are [1,0,0], std 1/sqrt(3)
     scale = partial(adv.leave_one_out_std, ddof=1, eps=0.0)
-    found = advantage(Rollouts.from_lengths([1] * 4, [1, 0, 0, 0]), baseline=adv.leave_one_out, scale=scale)
+    found = advantage(
+        Rollouts.from_lengths([1] * 4, [1, 0, 0, 0]), baseline=adv.leave_one_out, scale=scale
+    )
     assert found == near([1, *[-(3**0.5) / 3] * 3])
 
 
 def test_token_whitening_weights_the_statistics_by_tokens():
     # lengths 1 and 3, centred rewards ±.5: token mean (.5 - 1.5)/4 = -.25, variance (.75² + 3·.25²)/4 = .1875
     rollouts = Rollouts.from_lengths([1, 3], [1, 0])
-    found = advantage(rollouts, baseline=adv.group_mean, scale=partial(adv.token_whiten, ddof=0, eps=0.0))
+    found = advantage(
+        rollouts, baseline=adv.group_mean, scale=partial(adv.token_whiten, ddof=0, eps=0.0)
+    )
     assert found == near([0.75 / 0.1875**0.5, -0.25 / 0.1875**0.5])
 
 
@@ -192,40 +224,63 @@ def test_kl_in_reward_drives_a_dead_group_through_the_std():
 
 def test_reinforce_plus_plus_tokens_pay_for_the_kl_still_to_come():
     # log(pi/ref) = .5 on each of 3 tokens, beta .1: return to go 1 - .15, 1 - .1, 1 - .05
-    rollouts = Rollouts.from_lengths([3], [1], logp=-1.0, ref_logp=torch.full((1, 3), -1.5, dtype=torch.float64))
-    one = Recipe(rewards=(partial(rewards.kl_in_token_reward, beta=0.1),), baseline=partial(adv.return_to_go, gamma=1.0))
+    rollouts = Rollouts.from_lengths(
+        [3], [1], logp=-1.0, ref_logp=torch.full((1, 3), -1.5, dtype=torch.float64)
+    )
+    one = Recipe(
+        rewards=(partial(rewards.kl_in_token_reward, beta=0.1),),
+        baseline=partial(adv.return_to_go, gamma=1.0),
+    )
     assert one.plan(rollouts).advantage[0].tolist() == near([0.85, 0.9, 0.95])
 
 
 def test_a_missing_reference_leaves_the_kl_out_and_says_so():
     with pytest.warns(MissingReferenceWarning, match="left out"):
         weights = token_weights(recipe("grpo"), Rollouts.from_lengths([2, 3], [1, 0]))
-    assert torch.equal(weights, token_weights(recipe("grpo").but(kl=None), Rollouts.from_lengths([2, 3], [1, 0])))
+    assert torch.equal(
+        weights, token_weights(recipe("grpo").but(kl=None), Rollouts.from_lengths([2, 3], [1, 0]))
+    )
     with pytest.warns(MissingReferenceWarning, match="kl_in_token_reward"):
         recipe("reinforce++").plan(Rollouts.from_lengths([2, 3], [1, 0]))
 
 
-@pytest.mark.parametrize(("in_baseline", "expected"), [(True, [2 / 3, -1 / 3]), (False, [0.5, -0.5])])
+@pytest.mark.parametrize(
+    ("in_baseline", "expected"), [(True, [2 / 3, -1 / 3]), (False, [0.5, -0.5])]
+)
 def test_truncation_mask_keeps_or_drops_the_truncated_reward_in_the_baseline(in_baseline, expected):
-    rollouts = Rollouts.from_lengths([2, 2, 4], [1, 0, 0], truncated=torch.tensor([False, False, True]), max_new_tokens=4)
+    rollouts = Rollouts.from_lengths(
+        [2, 2, 4], [1, 0, 0], truncated=torch.tensor([False, False, True]), max_new_tokens=4
+    )
     one = Recipe(
-        baseline=adv.group_mean, filters=(partial(truncation_mask, in_baseline=in_baseline),), aggregation=agg.step_token_mean
+        baseline=adv.group_mean,
+        filters=(partial(truncation_mask, in_baseline=in_baseline),),
+        aggregation=agg.step_token_mean,
     )
     plan = one.plan(rollouts)
     assert plan.advantage[:2, 0].tolist() == near(expected)
     assert plan.advantage[2].abs().max() == 0
-    assert plan.weight[:, 0].tolist() == near([1 / 4, 1 / 4, 0])  # B09: the denominator loses the masked tokens too
+    assert plan.weight[:, 0].tolist() == near(
+        [1 / 4, 1 / 4, 0]
+    )  # B09: the denominator loses the masked tokens too
 
 
 def test_truncated_rows_stay_in_n_of_the_sequence_mean():
-    rollouts = Rollouts.from_lengths([2, 2, 4], [1, 0, 0], truncated=torch.tensor([False, False, True]))
-    one = Recipe(baseline=adv.group_mean, filters=(partial(truncation_mask, in_baseline=True),), aggregation=agg.sequence_mean)
+    rollouts = Rollouts.from_lengths(
+        [2, 2, 4], [1, 0, 0], truncated=torch.tensor([False, False, True])
+    )
+    one = Recipe(
+        baseline=adv.group_mean,
+        filters=(partial(truncation_mask, in_baseline=True),),
+        aggregation=agg.sequence_mean,
+    )
     assert one.plan(rollouts).weight[0, 0].item() == near(1 / 6)
 
 
 def test_dropping_dead_groups_takes_them_out_of_every_denominator():
     # B11: a dead group of 60 tokens and a live one of 40: 1/100 with it, 1/40 without
-    rollouts = Rollouts.from_lengths([15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4, max_new_tokens=20)
+    rollouts = Rollouts.from_lengths(
+        [15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4, max_new_tokens=20
+    )
     base = Recipe(baseline=adv.group_mean)
     for aggregation, kept, dropped in (
         (agg.step_token_mean, 1 / 100, 1 / 40),
@@ -235,9 +290,9 @@ def test_dropping_dead_groups_takes_them_out_of_every_denominator():
         (agg.sequence_sum, 1 / 8, 1 / 4),
     ):
         assert base.but(aggregation=aggregation).plan(rollouts).weight[4, 0].item() == near(kept)
-        assert base.but(aggregation=aggregation, filters=(drop_dead_groups,)).plan(rollouts).weight[4, 0].item() == near(
-            dropped
-        )
+        assert base.but(aggregation=aggregation, filters=(drop_dead_groups,)).plan(rollouts).weight[
+            4, 0
+        ].item() == near(dropped)
 
 
 # --- ratios, corrections, aggregations ------------------------------------------------------------------------------------
@@ -259,21 +314,30 @@ def test_the_sequence_tis_weight_is_a_product_and_the_gspo_ratio_a_mean():
     # B37: log-ratio .012 on 100 tokens: product 3.3201, cut to 3 or dropped; the geometric mean is 1.01207
     old = torch.full((1, 100), -1.0, dtype=torch.float64)
     sampler = old - 0.012
-    assert corrections.sequence_truncated_is(old, sampler, cap=5.0)[0, 0].item() == near(math.exp(1.2))
+    assert corrections.sequence_truncated_is(old, sampler, cap=5.0)[0, 0].item() == near(
+        math.exp(1.2)
+    )
     assert corrections.sequence_truncated_is(old, sampler, cap=3.0)[0, 0].item() == 3
     assert corrections.sequence_masked_is(old, sampler, cap=3.0)[0, 0].item() == 0
-    assert sur.sequence_log_ratio(old, sampler, torch.ones_like(old).bool()).exp().item() == near(math.exp(0.012))
+    assert sur.sequence_log_ratio(old, sampler, torch.ones_like(old).bool()).exp().item() == near(
+        math.exp(0.012)
+    )
 
 
 def test_token_corrections_cap_or_drop_and_leave_the_denominator_alone():
     old, sampler = torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[-1.0, -2.0, -0.1]])
-    assert corrections.truncated_is(old, sampler, cap=2.0)[0].tolist() == pytest.approx([1, 2, math.exp(-0.9)])
-    assert corrections.masked_is(old, sampler, low=0.5, high=5.0)[0].tolist() == pytest.approx([1, math.e, 0])
+    assert corrections.truncated_is(old, sampler, cap=2.0)[0].tolist() == pytest.approx(
+        [1, 2, math.exp(-0.9)]
+    )
+    assert corrections.masked_is(old, sampler, low=0.5, high=5.0)[0].tolist() == pytest.approx(
+        [1, math.e, 0]
+    )
     rollouts = replace(batch(4), old_logp=None)
     one = recipe("dr_grpo").but(correction=partial(corrections.truncated_is, cap=2.0))
     factor = corrections.truncated_is(rollouts.logp, rollouts.sampler_logp, cap=2.0)  # type: ignore[arg-type]
     torch.testing.assert_close(
-        token_weights(one, rollouts), token_weights(recipe("dr_grpo"), rollouts) * factor * rollouts.mask
+        token_weights(one, rollouts),
+        token_weights(recipe("dr_grpo"), rollouts) * factor * rollouts.mask,
     )
 
 
@@ -285,7 +349,9 @@ def test_sequence_product_with_sequence_sum_is_the_mean_of_clipped_sequence_term
         aggregation=agg.sequence_sum,
     )
     log_ratio = torch.where(rollouts.mask, rollouts.logp - rollouts.old_logp, 0.0).sum(1)  # type: ignore[operator]
-    a = adv.leave_one_out(rollouts.reward, rollouts.group, torch.ones(12, dtype=torch.bool)) * rollouts.mask.any(1)
+    a = adv.leave_one_out(
+        rollouts.reward, rollouts.group, torch.ones(12, dtype=torch.bool)
+    ) * rollouts.mask.any(1)
     expected = -torch.minimum(log_ratio.exp() * a, log_ratio.exp().clamp(0.8, 1.2) * a).mean()
     torch.testing.assert_close(one.loss(rollouts), expected, rtol=1e-12, atol=1e-14)
 
@@ -295,9 +361,17 @@ def test_gmpo_clips_each_token_in_log_space_before_the_geometric_mean():
     old = torch.full((1, 2), -1.0, dtype=torch.float64)
     logp = old + torch.tensor([[0.6, -0.6]], dtype=torch.float64)
     mask, a = torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2, dtype=torch.float64)
-    assert sur.gmpo(logp, old, mask, a, eps_low=0.4, eps_high=0.4)[0].tolist() == near([math.exp(-0.1)] * 2)
-    assert sur.gmpo_factors(logp, old, mask, a, eps_low=0.4, eps_high=0.4).gate[0].tolist() == [0, 1]
-    assert sur.gmpo_factors(logp, old, mask, -a, eps_low=0.4, eps_high=0.4).gate[0].tolist() == [1, 0]
+    assert sur.gmpo(logp, old, mask, a, eps_low=0.4, eps_high=0.4)[0].tolist() == near(
+        [math.exp(-0.1)] * 2
+    )
+    assert sur.gmpo_factors(logp, old, mask, a, eps_low=0.4, eps_high=0.4).gate[0].tolist() == [
+        0,
+        1,
+    ]
+    assert sur.gmpo_factors(logp, old, mask, -a, eps_low=0.4, eps_high=0.4).gate[0].tolist() == [
+        1,
+        0,
+    ]
 
 
 def test_sapo_keeps_its_temperature_to_full_precision():
@@ -317,11 +391,13 @@ def test_balanced_masses_do_not_depend_on_mean_lengths():
 def test_length_power_runs_from_the_constant_to_the_sequence_mean_of_a_group():
     rollouts = Rollouts.from_lengths([2, 8], [1, 0], max_new_tokens=10)
     one = Recipe(baseline=adv.group_mean)
-    assert one.but(aggregation=partial(agg.length_power, alpha=0.0)).plan(rollouts).weight[:, 0].tolist() == near(
-        [1 / 20, 1 / 20]
-    )
+    assert one.but(aggregation=partial(agg.length_power, alpha=0.0)).plan(rollouts).weight[
+        :, 0
+    ].tolist() == near([1 / 20, 1 / 20])
     # alpha 1: |o|^-1 = 1/2 and 1/8, mean 5/16: 1.6/20 and .4/20
-    assert one.but(aggregation=partial(agg.length_power, alpha=1.0)).plan(rollouts).weight[:, 0].tolist() == near([0.08, 0.02])
+    assert one.but(aggregation=partial(agg.length_power, alpha=1.0)).plan(rollouts).weight[
+        :, 0
+    ].tolist() == near([0.08, 0.02])
 
 
 def test_a_sequence_ratio_with_one_advantage_per_token_is_refused_and_gspo_token_takes_it():
@@ -329,13 +405,19 @@ def test_a_sequence_ratio_with_one_advantage_per_token_is_refused_and_gspo_token
     per_token = recipe("gspo").but(baseline=adv.given, scale=adv.unscaled)
     with pytest.raises(ValueError, match="one per completion"):
         token_weights(per_token, rollouts)
-    assert token_weights(per_token.but(surrogate=recipe("gspo_token").surrogate), rollouts).abs().sum() > 0
+    assert (
+        token_weights(per_token.but(surrogate=recipe("gspo_token").surrogate), rollouts).abs().sum()
+        > 0
+    )
 
 
 @pytest.mark.parametrize(
     ("axes", "reason"),
     [
-        ({"surrogate": recipe("gspo").surrogate, "aggregation": agg.step_token_mean}, "weights a completion by its tokens"),
+        (
+            {"surrogate": recipe("gspo").surrogate, "aggregation": agg.step_token_mean},
+            "weights a completion by its tokens",
+        ),
         ({"surrogate": partial(sur.gspo, eps_low=0.2, eps_high=0.2)}, "practically never clips"),
         ({"surrogate": partial(sur.ppo_clip, eps_low=3.0, eps_high=0.28)}, "never clips"),
         ({"surrogate": partial(sur.cispo, low=0.0, high=0.2)}, "absolute cap"),
@@ -352,7 +434,13 @@ def test_unintended_combinations_run_and_say_why(axes, reason):
 NEEDS_PEERS = {
     name
     for name, one in RECIPES.items()
-    if {"group_mean", "leave_one_out", "length_weighted_mean", "live_group_mean", "decoupled_rewards"}
+    if {
+        "group_mean",
+        "leave_one_out",
+        "length_weighted_mean",
+        "live_group_mean",
+        "decoupled_rewards",
+    }
     & {one.describe()["baseline"].split("(")[0]}
 }
 CENTRED_ON_DEAD = NEEDS_PEERS | {"grpo(process)"}
@@ -447,7 +535,10 @@ def closed_form(name: str, p: float, g: int) -> float:
         "sapo",
         "balanced",
     }:
-        spread = sum(math.comb(g, k) * p**k * (1 - p) ** (g - k) * math.sqrt(k * (g - k)) / g for k in range(g + 1))
+        spread = sum(
+            math.comb(g, k) * p**k * (1 - p) ** (g - k) * math.sqrt(k * (g - k)) / g
+            for k in range(g + 1)
+        )
         return spread / (p * (1 - p))
     if name == "maxrl":
         return sum((1 - p) ** (k - 1) for k in range(1, g))
@@ -456,7 +547,9 @@ def closed_form(name: str, p: float, g: int) -> float:
     return 1.0
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - {"gdpo", "reinforce++", "reinforce++(baseline)"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(RECIPES) - {"gdpo", "reinforce++", "reinforce++(baseline)"})
+)
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_difficulty_weight_is_the_published_curve(name, size):
     middle = closed_form(name, 0.5, size)
@@ -476,14 +569,18 @@ def test_std_has_no_difficulty_bias_at_two_and_three_completions_and_gains_at_bo
 
 def test_whitening_over_the_batch_has_no_difficulty_bias_and_gdpo_keeps_the_one_of_its_group_std():
     assert difficulty_bias(recipe("reinforce++(baseline)")).hard == pytest.approx(1.0, abs=1e-9)
-    assert difficulty_bias(recipe("gdpo")).hard == pytest.approx(difficulty_bias(recipe("grpo")).hard, rel=1e-9)
+    assert difficulty_bias(recipe("gdpo")).hard == pytest.approx(
+        difficulty_bias(recipe("grpo")).hard, rel=1e-9
+    )
 
 
 # --- compare ----------------------------------------------------------------------------------------------------------------
 
 
 def test_advantages_side_by_side_and_a_recipe_with_one_per_token_is_refused():
-    rollouts = Rollouts.from_lengths([2, 3, 1, 1], [1, 0, 0, 0], max_new_tokens=3, value=torch.rand(4, 3).double())
+    rollouts = Rollouts.from_lengths(
+        [2, 3, 1, 1], [1, 0, 0, 0], max_new_tokens=3, value=torch.rand(4, 3).double()
+    )
     table = advantage_table([recipe("rloo"), recipe("dr_grpo"), recipe("dapo")], rollouts)
     assert table["rloo"].tolist() == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
     assert table["dapo"].tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5])
@@ -495,7 +592,9 @@ def test_advantages_side_by_side_and_a_recipe_with_one_per_token_is_refused():
 def test_dr_grpo_and_dapo_changes_are_one_axis_each():
     assert compare(recipe("grpo"), recipe("dr_grpo")).differing() == ["scale", "kl", "aggregation"]
     for other in ("dr_grpo", "dapo"):
-        assert compare(recipe("grpo"), recipe(other), only="aggregation").differing() == ["aggregation"]
+        assert compare(recipe("grpo"), recipe(other), only="aggregation").differing() == [
+            "aggregation"
+        ]
     with pytest.raises(ValueError, match="expected an axis"):
         compare(recipe("grpo"), recipe("dapo"), only="loss")
 

@@ -25,7 +25,13 @@ def test_recipes_lists_them_all_and_shows_each_one():
     for name in RECIPES:
         shown = run("recipes", name)
         assert shown.exit_code == 0, name
-        for part in ("aggregation", "Length:", "Difficulty:", r"\mathcal{L}", RECIPES[name].paper[:8]):
+        for part in (
+            "aggregation",
+            "Length:",
+            "Difficulty:",
+            r"\mathcal{L}",
+            RECIPES[name].paper[:8],
+        ):
             assert part in shown.output, (name, part)
     assert "dapo(step)" in run("recipes", "--table").output
 
@@ -101,9 +107,28 @@ def test_bad_use_is_one_clear_line_and_exit_code_two(arguments, words):
 
 
 def test_figures_lists_writes_and_checks(tmp_path):
-    assert [line.split()[0] for line in run("figures", "--list").output.splitlines()] == list(FIGURES)
-    assert run("figures", "clip_objective", "--out", str(tmp_path), "--format", "pdf", "--format", "svg").exit_code == 0
-    assert {p.name for p in tmp_path.iterdir()} == {"clip_objective.pdf", "clip_objective.svg", "data", "manifest.json"}
+    assert [line.split()[0] for line in run("figures", "--list").output.splitlines()] == list(
+        FIGURES
+    )
+    assert (
+        run(
+            "figures",
+            "clip_objective",
+            "--out",
+            str(tmp_path),
+            "--format",
+            "pdf",
+            "--format",
+            "svg",
+        ).exit_code
+        == 0
+    )
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "clip_objective.pdf",
+        "clip_objective.svg",
+        "data",
+        "manifest.json",
+    }
     assert run("figures", "clip_objective", "--out", str(tmp_path), "--check").exit_code == 0
     data = tmp_path / "data" / "clip_objective.csv"
     data.write_text(data.read_text().replace("PPO", "PPQ", 1), encoding="utf-8")
@@ -126,5 +151,7 @@ def test_lab_without_a_notebook_says_what_to_do(monkeypatch):
 
 def test_importing_the_package_loads_no_heavy_part():
     code = "import sys, grpo_edu; print([m for m in ('transformers', 'matplotlib', 'ipywidgets', 'pandas', 'anywidget') if m in sys.modules])"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert printed.strip() == "[]"

@@ -24,13 +24,18 @@ ROW = {
 
 
 def write(path: Path, *rows: dict | str) -> Path:
-    path.write_text("\n".join(r if isinstance(r, str) else json.dumps({**ROW, **r}) for r in rows), encoding="utf-8")
+    path.write_text(
+        "\n".join(r if isinstance(r, str) else json.dumps({**ROW, **r}) for r in rows),
+        encoding="utf-8",
+    )
     return path
 
 
 def test_columns_become_rollouts(tmp_path):
     more = {"tokens": ["z"], "logp": [-0.5], "reward": None, "truncated": True}
-    rollouts = read_completions(write(tmp_path / "c.jsonl", {}, more, {"group_id": 7, "mask": [1, 0]}))
+    rollouts = read_completions(
+        write(tmp_path / "c.jsonl", {}, more, {"group_id": 7, "mask": [1, 0]})
+    )
     assert rollouts.mask.tolist() == [[True, True], [True, False], [True, False]]
     assert rollouts.logp[rollouts.mask].tolist() == [-1, -2, -0.5, -1]
     assert rollouts.group.tolist() == [0, 0, 1]
@@ -78,12 +83,23 @@ def test_missing_empty_and_binary_files_are_refused(tmp_path):
 
 def test_the_shipped_completions_have_no_kl_push_since_the_reference_is_the_sampler():
     rollouts = read_completions()
-    assert torch.equal(token_weights(recipe("grpo"), rollouts), token_weights(recipe("grpo").but(kl=None), rollouts))
+    assert torch.equal(
+        token_weights(recipe("grpo"), rollouts),
+        token_weights(recipe("grpo").but(kl=None), rollouts),
+    )
 
 
-def test_two_wrong_answers_one_four_times_longer_a_quarter_under_grpo_and_the_same_under_dr_grpo(tmp_path):
+def test_two_wrong_answers_one_four_times_longer_a_quarter_under_grpo_and_the_same_under_dr_grpo(
+    tmp_path,
+):
     def long(n: int, reward: int) -> dict:
-        return {"tokens": ["t"] * n, "logp": [-1.0] * n, "ref_logp": [-1.0] * n, "reward": reward, "max_new_tokens": 32}
+        return {
+            "tokens": ["t"] * n,
+            "logp": [-1.0] * n,
+            "ref_logp": [-1.0] * n,
+            "reward": reward,
+            "max_new_tokens": 32,
+        }
 
     rollouts = read_completions(write(tmp_path / "c.jsonl", long(5, 0), long(20, 0), long(6, 1)))
     short, longer, _ = summary(recipe("grpo"), rollouts)["push_per_token"]

@@ -13,7 +13,9 @@ from grpo_edu.course import check, engine
 from grpo_edu.course.catalog import EXERCISES
 from grpo_edu.course.engine import NotYet, examine
 
-SIGNATURES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
+SIGNATURES = [
+    (name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes
+]
 
 
 def refusal(name, answer) -> str:
@@ -47,10 +49,18 @@ def test_zero_nothing_a_list_and_a_wrong_shape_are_explained_everywhere(name):
 
     def zero(*arguments):
         value = exercise.reference(*arguments)
-        return value * 0.0 if isinstance(value, float) or value.dtype.is_floating_point else value & False
+        return (
+            value * 0.0
+            if isinstance(value, float) or value.dtype.is_floating_point
+            else value & False
+        )
 
     said = refusal(name, zero)
-    assert "zero everywhere" in said or "same everywhere" in said or any(m in said for m in exercise.mistakes)
+    assert (
+        "zero everywhere" in said
+        or "same everywhere" in said
+        or any(m in said for m in exercise.mistakes)
+    )
     assert "returns nothing" in refusal(name, lambda *a: None)
     assert "returns a list" in refusal(name, lambda *a: [1.0])
     assert "has shape" in refusal(name, lambda *a: torch.zeros(2, 3, 5))
@@ -61,7 +71,9 @@ def test_zero_nothing_a_list_and_a_wrong_shape_are_explained_everywhere(name):
 def test_nan_inf_and_half_precision_are_explained():
     assert "holds NaN" in refusal("token_mean", lambda mask: mask / 0.0 * 0.0)
     assert "holds inf" in refusal("token_mean", lambda mask: (mask + 1) / 0.0)
-    assert "torch.float16" in refusal("token_mean", lambda mask: torch.zeros(mask.shape, dtype=torch.float16))
+    assert "torch.float16" in refusal(
+        "token_mean", lambda mask: torch.zeros(mask.shape, dtype=torch.float16)
+    )
     assert "torch.int64" in refusal("token_mean", lambda mask: mask.long())
     assert "expected torch.bool" in refusal("dead_groups", lambda reward, group: reward)
 
@@ -107,7 +119,8 @@ def test_a_cut_graph_a_wrong_detach_and_a_changed_input_are_explained():
     right = EXERCISES["ppo_clip"].reference
     assert "no graph" in refusal("ppo_clip", lambda *a: right(*a).detach())
     assert "gradient is not" in refusal(
-        "cispo", EXERCISES["cispo"].mistakes["the detach is missing: the ratio is differentiated too"]
+        "cispo",
+        EXERCISES["cispo"].mistakes["the detach is missing: the ratio is differentiated too"],
     )
 
     def spoils(reward, group):
@@ -128,7 +141,9 @@ def test_what_an_answer_prints_does_not_reach_the_page(capsys):
 
 def test_a_hard_coded_answer_is_recognised():
     visible = torch.tensor([1.5, -0.5, -0.5, -0.5], dtype=torch.float64)
-    assert "hard-coded" in refusal("group_advantage", lambda reward, group, ddof, eps: visible.clone())
+    assert "hard-coded" in refusal(
+        "group_advantage", lambda reward, group, ddof, eps: visible.clone()
+    )
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -137,7 +152,12 @@ def test_no_message_shows_an_expected_number(name):
     case = exercise.cases()[-1]
     wanted = engine.outcome(exercise, exercise.reference, case).value
     assert wanted is not None
-    numbers = {f"{abs(x):.{d}f}" for x in wanted.double().reshape(-1).tolist() for d in (3, 4) if x not in (0.0, 1.0, -1.0)}
+    numbers = {
+        f"{abs(x):.{d}f}"
+        for x in wanted.double().reshape(-1).tolist()
+        for d in (3, 4)
+        if x not in (0.0, 1.0, -1.0)
+    }
     for wrong in exercise.mistakes.values():
         said = refusal(name, wrong)
         assert not [n for n in numbers if n in said], said

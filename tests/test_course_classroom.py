@@ -17,14 +17,20 @@ from grpo_edu.course import classroom, sheets
 pytest.importorskip("nbgrader", reason="the extra 'course' is not installed")
 SHEET = "e6_sampling"  # overlong_penalty 1, dynamic_sampling 1, gae 3, silent_share 1: 6 points
 ENDLESS = "    while True:\n        pass"
-SWALLOWS = "    while True:\n        try:\n            pass\n        except Exception:\n            pass"
+SWALLOWS = (
+    "    while True:\n        try:\n            pass\n        except Exception:\n            pass"
+)
 NOTHING = "    return None"
 
 
 def solved(folder: Path) -> dict[str, str]:
     """The solutions of the sheet, cell by cell."""
     notebook = nbformat.read(folder / "source" / SHEET / f"{SHEET}.ipynb", as_version=4)
-    return {c.metadata.nbgrader.grade_id: c.source for c in notebook.cells if c.metadata.get("nbgrader", {}).get("solution")}
+    return {
+        c.metadata.nbgrader.grade_id: c.source
+        for c in notebook.cells
+        if c.metadata.get("nbgrader", {}).get("solution")
+    }
 
 
 def with_body(source: str, body: str) -> str:
@@ -49,7 +55,11 @@ def submission(kind: str, right: dict[str, str]) -> tuple[dict[str, str], str, f
     if kind == "right":
         return right, "", 6.0
     if kind == "half":
-        return {k: right[k] for k in ("overlong_penalty", "dynamic_sampling", "silent_share")}, "", 3.0
+        return (
+            {k: right[k] for k in ("overlong_penalty", "dynamic_sampling", "silent_share")},
+            "",
+            3.0,
+        )
     if kind == "wrong":
         return {k: with_body(v, NOTHING) for k, v in right.items()}, "", 0.0
     if kind == "looping":
@@ -57,17 +67,34 @@ def submission(kind: str, right: dict[str, str]) -> tuple[dict[str, str], str, f
     if kind == "loops in its own cell":
         return right, "while True:\n    pass", 6.0
     if kind == "raises":
-        return {**right, "gae": with_body(right["gae"], "    return reward.no_such_thing")}, "1 / 0", 3.0
+        return (
+            {**right, "gae": with_body(right["gae"], "    return reward.no_such_thing")},
+            "1 / 0",
+            3.0,
+        )
     if kind == "prints":
         return (
-            {**right, "silent_share": right["silent_share"].replace("    return", "    print('x' * 10**6)\n    return")},
+            {
+                **right,
+                "silent_share": right["silent_share"].replace(
+                    "    return", "    print('x' * 10**6)\n    return"
+                ),
+            },
             ("for _ in range(5000):\n    print('y' * 1000)"),
             6.0,
         )
     if kind == "kills":
         return right, "import os\nos._exit(1)", 0.0
     if kind == "rewrites the check":
-        return {"gae": right["gae"], "gae-check": "print('fine')", "silent_share-check": "print('fine')"}, "", 3.0
+        return (
+            {
+                "gae": right["gae"],
+                "gae-check": "print('fine')",
+                "silent_share-check": "print('fine')",
+            },
+            "",
+            3.0,
+        )
     assert kind == "empty"
     return {}, "", 0.0
 
@@ -97,7 +124,10 @@ def marks(graded: classroom.Graded) -> dict[str, tuple[float, float]]:
 
 def released(folder: Path) -> list[str]:
     """The cells of the student version."""
-    return [c.source for c in nbformat.read(folder / "release" / SHEET / f"{SHEET}.ipynb", as_version=4).cells]
+    return [
+        c.source
+        for c in nbformat.read(folder / "release" / SHEET / f"{SHEET}.ipynb", as_version=4).cells
+    ]
 
 
 def round_trip(folder: Path, kinds: list[str]) -> None:
@@ -110,12 +140,16 @@ def round_trip(folder: Path, kinds: list[str]) -> None:
         answers, extra, due[student] = submission(kind, right)
         hand_in(folder, student, answers, extra)
     graded = classroom.grade(folder, SHEET)
-    assert released(folder) == ours  # nbgrader's own student version, made meanwhile, is ours cell by cell
+    assert (
+        released(folder) == ours
+    )  # nbgrader's own student version, made meanwhile, is ours cell by cell
     killed = [f"s{n:02}" for n, kind in enumerate(kinds) if kind == "kills"]
     assert graded.failed == killed
     assert graded.borrowed == []
     got = marks(graded)
-    assert {s: got.get(s, (0.0, 6.0)) for s in due} == {s: (points, 6.0) for s, points in due.items()}
+    assert {s: got.get(s, (0.0, 6.0)) for s in due} == {
+        s: (points, 6.0) for s, points in due.items()
+    }
     for student in set(due) - set(killed):
         page = (folder / "feedback" / student / SHEET / f"{SHEET}.html").read_text(encoding="utf-8")
         assert f"{due[student]:g}" in page

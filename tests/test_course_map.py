@@ -30,9 +30,16 @@ def tagged() -> dict[str, list[tuple[str, int, str]]]:
     for path in NOTEBOOKS:
         section = 0
         for cell in nbformat.read(path, as_version=4).cells:
-            headings = re.findall(r"^## (\d+)\.", cell.source, flags=re.MULTILINE) if cell.cell_type == "markdown" else []
+            headings = (
+                re.findall(r"^## (\d+)\.", cell.source, flags=re.MULTILINE)
+                if cell.cell_type == "markdown"
+                else []
+            )
             section = int(headings[-1]) if headings else section
-            text = "\n".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.get("outputs", []))
+            text = "\n".join(
+                o.get("text") or o.get("data", {}).get("text/plain", "")
+                for o in cell.get("outputs", [])
+            )
             for tag in cell.metadata.get("tags", []):
                 found.setdefault(tag, []).append((path.name, section, text))
     return found
@@ -43,7 +50,9 @@ def missing(expected: list[float], text: str) -> list[float]:
     left = list(expected)
     for word in NUMBER.findall(text):
         digits = len(word.partition(".")[2].partition("e")[0])
-        allowed = max(0.501 * 10.0**-digits, 1e-9) if digits >= 3 else 1e-9  # one or two digits: an exact number
+        allowed = (
+            max(0.501 * 10.0**-digits, 1e-9) if digits >= 3 else 1e-9
+        )  # one or two digits: an exact number
         if left and abs(float(word) - left[0]) <= allowed:
             left.pop(0)
     return left
@@ -107,7 +116,11 @@ def group_gradients(kind: str, size: int) -> list[tuple[float, list[float]]]:
         mean, tokens = fmean([r for _, r, _, _ in rows]), sum(n for _, _, n, _ in rows)
         g = [0.0, 0.0, 0.0]
         for _, r, n, stopped in rows:
-            w = (r - mean) * {"sequence": 1 / (size * n), "token": 1 / tokens, "constant": 1 / (size * 5)}[kind]
+            w = (r - mean) * {
+                "sequence": 1 / (size * n),
+                "token": 1 / tokens,
+                "constant": 1 / (size * 5),
+            }[kind]
             g[0] += w * (r - 0.4)
             g[1 if r else 2] += w * (stopped - 0.3 * n)
         out.append((math.prod(c for c, *_ in rows), g))
@@ -131,21 +144,34 @@ def last_step(name: str, columns: list[str]) -> dict[str, list[float]]:
     end = max(int(r.get("step", 0)) for r in rows)
     kept = [r for r in rows if int(r.get("step", 0)) == end]
     names = dict.fromkeys(r["recipe"] for r in kept)
-    return {n: [fmean([float(r[c]) for r in kept if r["recipe"] == n]) for c in columns] for n in names}
+    return {
+        n: [fmean([float(r[c]) for r in kept if r["recipe"] == n]) for c in columns] for n in names
+    }
 
 
 def shipped_right() -> list[int]:
     """Right answers of 8 per prompt in the shipped completions."""
     lines = (ROOT / "grpo_edu" / "data" / "smollm2_arithmetic.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
-    return [sum(r["reward"] for r in rows if r["group_id"] == g) for g in dict.fromkeys(r["group_id"] for r in rows)]
+    return [
+        sum(r["reward"] for r in rows if r["group_id"] == g)
+        for g in dict.fromkeys(r["group_id"] for r in rows)
+    ]
 
 
 def pass_rates() -> list[float]:
     right = shipped_right()
     counts = [x for k in sorted(set(right)) for x in (k, right.count(k))]
     silent = fmean([k in (0, 8) for k in right])
-    return [*counts, silent, *[x for g in (2, 4, 8, 16) for x in (g, fmean([(k / 8) ** g + (1 - k / 8) ** g for k in right]))]]
+    return [
+        *counts,
+        silent,
+        *[
+            x
+            for g in (2, 4, 8, 16)
+            for x in (g, fmean([(k / 8) ** g + (1 - k / 8) ** g for k in right]))
+        ],
+    ]
 
 
 ROOT_HALF = z([1.0, 0.0])[0]  # .7071
@@ -165,24 +191,49 @@ ROWS: dict[int, tuple[str, list[float]]] = {
     ),
     5: ("ratio 1 first, then it grows", [1, 0, 0, 1, reused(2), reused(17)]),
     6: ("six cells and a seventh", [cell(r, a) for a in (1.0, -1.0) for r in (0.5, 1.0, 1.5, 6.0)]),
-    7: ("GAE and the group on one answer", [*gae("aab", 0.0), *gae("aab", 0.95)[:2], *gae("aab", 1.0)[:2], -FOUR]),
+    7: (
+        "GAE and the group on one answer",
+        [*gae("aab", 0.0), *gae("aab", 0.95)[:2], *gae("aab", 1.0)[:2], -FOUR],
+    ),
     8: ("with std, without", [1.5, -0.5, z([1.0, 0, 0, 0])[0], 0.75, 1.0]),
     9: ("mean over timesteps, 1/|o|", [1 / 10, 1 / 10, 1 / 4, 1 / 16]),
-    10: ("product, sum, mean", [x * -ROOT_HALF / 2 for x in (1, 1.01**8, 1, 1.01, 1 / 8, 1.01 / 8)]),
+    10: (
+        "product, sum, mean",
+        [x * -ROOT_HALF / 2 for x in (1, 1.01**8, 1, 1.01, 1 / 8, 1.01 / 8)],
+    ),
     11: ("slope ρA, and 0 beyond the clip", [cell(x, 1.0) for x in (1.0, 1.1, 1.3)]),
-    12: ("the band in logarithms", [math.log(0.8), 0, math.log(1.2), math.exp(-0.4), math.exp(0.4)]),
+    12: (
+        "the band in logarithms",
+        [math.log(0.8), 0, math.log(1.2), math.exp(-0.4), math.exp(0.4)],
+    ),
     13: ("the sum of log-probabilities", [math.log(1 / 2) * 3]),
     14: ("a product, not a sum", [0.5**3, 0.5 * 3]),
     15: ("TRL's lines against the recipe", [UPDATE_LOSS, UPDATE_LOSS]),
     16: ("exp of a difference", [math.exp(0.1), 0.1]),
     17: (
         "per prompt, over the batch",
-        [z(THREE_RIGHT, 1e-4)[0], z(BATCH, 1e-4)[0], z(THREE_RIGHT, 1e-4)[3], z(BATCH, 1e-4)[3], 0, z(BATCH, 1e-4)[4]],
+        [
+            z(THREE_RIGHT, 1e-4)[0],
+            z(BATCH, 1e-4)[0],
+            z(THREE_RIGHT, 1e-4)[3],
+            z(BATCH, 1e-4)[3],
+            0,
+            z(BATCH, 1e-4)[4],
+        ],
     ),
-    18: ("reverse, forward; k1, k2, k3 in the loss", [0.09 * math.log(9), 0.4, 0, 0.09 * math.log(9), 0.09 * math.log(9), 0.4]),
-    19: ("two reductions", [ROOT_HALF / 20, -ROOT_HALF / 20, ROOT_HALF / 180, ROOT_HALF / 16, -ROOT_HALF / 24]),
+    18: (
+        "reverse, forward; k1, k2, k3 in the loss",
+        [0.09 * math.log(9), 0.4, 0, 0.09 * math.log(9), 0.09 * math.log(9), 0.4],
+    ),
+    19: (
+        "two reductions",
+        [ROOT_HALF / 20, -ROOT_HALF / 20, ROOT_HALF / 180, ROOT_HALF / 16, -ROOT_HALF / 24],
+    ),
     20: ("local, not global", [20, 20, 180, 180, 100]),
-    21: ("mean over a row's tokens", [ROOT_HALF / 16, -ROOT_HALF / 24, ROOT_HALF / 160, -ROOT_HALF / 200]),
+    21: (
+        "mean over a row's tokens",
+        [ROOT_HALF / 16, -ROOT_HALF / 24, ROOT_HALF / 160, -ROOT_HALF / 200],
+    ),
     22: (
         "the example, and its gradient",
         [(14 / 5 + 19 / 10) / 2, 33 / 15, 14 / 10, 19 / 10, 1 / 4, 1 / 7, 1 / 7, 1 / 7, 2 / 11],
@@ -198,9 +249,18 @@ ROWS: dict[int, tuple[str, list[float]]] = {
     31: ("noise", [relative_variance(kind) for kind in ("sequence", "token", "constant")]),
     32: (
         "equal scores, unequal lengths",
-        [x for v in last_step("length_dynamics", ["pass_rate", "length_right", "length_wrong"]).values() for x in v],
+        [
+            x
+            for v in last_step(
+                "length_dynamics", ["pass_rate", "length_right", "length_wrong"]
+            ).values()
+            for x in v
+        ],
     ),
-    33: ("gain of the std", [z([1, 0, 0, 0])[0], 0.75, 2.0, z([1, 1, 0, 0])[0], 0.5, math.sqrt(3), 0, 0]),
+    33: (
+        "gain of the std",
+        [z([1, 0, 0, 0])[0], 0.75, 2.0, z([1, 1, 0, 0])[0], 0.5, math.sqrt(3), 0, 0],
+    ),
     34: ("pass rates and silent groups", pass_rates()),
     35: ("10 and 1000 tokens", [1 / 20, 1 / 2000, 100]),
     36: ("both signs", [1 / 8, 1 / 32, -1 / 16, -1 / 64]),
@@ -209,7 +269,13 @@ ROWS: dict[int, tuple[str, list[float]]] = {
     39: ("a long good answer", [1 / 20, 1 / 2000, 1 / 2, 1 / 1010, 1 / 1010, 1000 / 1010]),
     40: (
         "the ladder of a toy",
-        [x for v in last_step("dapo_ladder", ["pass_rate", "length_right", "length_wrong"]).values() for x in v],
+        [
+            x
+            for v in last_step(
+                "dapo_ladder", ["pass_rate", "length_right", "length_wrong"]
+            ).values()
+            for x in v
+        ],
     ),
     41: ("push and share", [1 / 4, 1 / 2, 1, 8 / 10, 4**-0.75, 4**0.25 / (1 + 4**0.25)]),
 }
@@ -253,7 +319,9 @@ def test_the_map_gives_each_notebook_its_minutes_and_prerequisites():
     page = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
     for path in NOTEBOOKS:
         first = nbformat.read(path, as_version=4).cells[0].source
-        found = re.search(r"\*\*(\d+) minutes[^.]*\. Before it: (.*?)\.\*\*", first, flags=re.DOTALL)
+        found = re.search(
+            r"\*\*(\d+) minutes[^.]*\. Before it: (.*?)\.\*\*", first, flags=re.DOTALL
+        )
         assert found is not None, path.name
         line = next(line for line in page.splitlines() if f"({path.name})" in line)
         assert f"| {found[1]} |" in line, path.name

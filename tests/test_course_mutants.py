@@ -16,24 +16,41 @@ from grpo_edu.course import engine, sheets
 from grpo_edu.course.catalog import EXERCISES
 from grpo_edu.course.engine import NotYet, examine
 
-SOURCES = sorted((Path(__file__).resolve().parent.parent / "notebooks" / "src" / "exercises").glob("*.py"))
+SOURCES = sorted(
+    (Path(__file__).resolve().parent.parent / "notebooks" / "src" / "exercises").glob("*.py")
+)
 SWAPS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
     ast.Gt: ast.Lt, ast.Lt: ast.Gt, ast.Eq: ast.NotEq, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
-NAMES = {"minimum": "maximum", "max": "min", "min": "max", "sum": "mean", "mean": "sum", "std": "var", "any": "all"}
+NAMES = {
+    "minimum": "maximum",
+    "max": "min",
+    "min": "max",
+    "sum": "mean",
+    "mean": "sum",
+    "std": "var",
+    "any": "all",
+}
 DROPPED = ("detach", "exp", "clamp")
 
 # a mutant that computes the same on every valid input, or differs only in a place that the exercise leaves open
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "cispo": {"detach inside exp in (logp - old_logp).exp()": "the whole coefficient is detached afterwards"},
+    "cispo": {
+        "detach inside exp in (logp - old_logp).exp()": "the whole coefficient is detached afterwards"
+    },
 }
 
 
 @functools.cache
 def solutions() -> dict[str, str]:
     """The solution cell of every function, from the notebooks' sources."""
-    cells = [cell for path in SOURCES for cell in sheets.solution_notebook(path).cells if "nbgrader" in cell.metadata]
+    cells = [
+        cell
+        for path in SOURCES
+        for cell in sheets.solution_notebook(path).cells
+        if "nbgrader" in cell.metadata
+    ]
     return {
         c.metadata.nbgrader.grade_id: c.source
         for c in cells
@@ -57,21 +74,42 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         )
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.Invert)):
         yield f"drop {type(node.op).__name__}", node.operand
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+    if (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
+    ):
         yield f"{node.value}→{node.value + 1}", ast.Constant(node.value + 1)
     if isinstance(node, ast.keyword) and node.arg == "dim":
         yield "dim→0", ast.keyword("dim", ast.Constant(0))
     if isinstance(node, ast.keyword) and node.arg == "keepdim":
         yield "keepdim→False", ast.keyword("keepdim", ast.Constant(False))
     if isinstance(node, ast.Attribute) and node.attr in NAMES:
-        yield f"{node.attr}→{NAMES[node.attr]}", ast.Attribute(node.value, NAMES[node.attr], node.ctx)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DROPPED:
+        yield (
+            f"{node.attr}→{NAMES[node.attr]}",
+            ast.Attribute(node.value, NAMES[node.attr], node.ctx),
+        )
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in DROPPED
+    ):
         yield f"drop {node.func.attr}", node.func.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "exp":
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "exp"
+    ):
         yield (
             "detach inside exp",
             ast.Call(
-                ast.Attribute(ast.Call(ast.Attribute(node.func.value, "detach", ast.Load()), [], []), "exp", ast.Load()), [], []
+                ast.Attribute(
+                    ast.Call(ast.Attribute(node.func.value, "detach", ast.Load()), [], []),
+                    "exp",
+                    ast.Load(),
+                ),
+                [],
+                [],
             ),
         )
     if isinstance(node, ast.Return) and node.value is not None:
@@ -102,7 +140,9 @@ def mutants(source: str) -> Iterator[tuple[str, str]]:
         for label, changed in changes(node):
             mutated = ast.fix_missing_locations(Replace(place, changed).visit(copy.deepcopy(tree)))
             text = ast.unparse(mutated)
-            original = ast.unparse(node) if not isinstance(node, ast.keyword) else ast.unparse(node.value)
+            original = (
+                ast.unparse(node) if not isinstance(node, ast.keyword) else ast.unparse(node.value)
+            )
             yield f"{label} in {original}", text
 
 

@@ -52,13 +52,19 @@ def test_both_versions_are_built_from_the_source_and_the_solutions_ran_clean(pat
     passed = sum(o.get("text", "").startswith("✓") for o in outputs)
     assert passed == sum(bool(c.metadata.get("nbgrader", {}).get("grade")) for c in solution.cells)
     student = nbformat.read(HERE / "exercises" / f"{path.stem}.ipynb", as_version=4)
-    assert not [c for c in student.cells if c.cell_type == "code" and (c.outputs or c.execution_count)]
+    assert not [
+        c for c in student.cells if c.cell_type == "code" and (c.outputs or c.execution_count)
+    ]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.stem)
 def test_a_student_version_raises_only_in_unfilled_stubs_and_says_so(path):
     student = sheets.student_notebook(sheets.solution_notebook(path))
-    answers = [c.metadata.nbgrader.grade_id for c in student.cells if c.metadata.get("nbgrader", {}).get("solution")]
+    answers = [
+        c.metadata.nbgrader.grade_id
+        for c in student.cells
+        if c.metadata.get("nbgrader", {}).get("solution")
+    ]
     refused = set()
     for grade_id, error in run(student):
         if grade_id in answers:
@@ -82,13 +88,21 @@ def test_solutions_follow_every_students_numbers(path, student, capsys):
 
 def test_every_exercise_is_asked_once_with_two_hints_its_goal_and_its_minutes():
     cells = [cell for path in SOURCES for cell in sheets.solution_notebook(path).cells]
-    asked = Counter(c.metadata.nbgrader.grade_id for c in cells if c.metadata.get("nbgrader", {}).get("solution"))
+    asked = Counter(
+        c.metadata.nbgrader.grade_id
+        for c in cells
+        if c.metadata.get("nbgrader", {}).get("solution")
+    )
     assert asked == Counter([*EXERCISES, *QUESTIONS, "length_project"])
     assert len(asked) >= 30
     assert 6 <= len(SOURCES) <= 8
     text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
     assert text.count(sheets.PREDICTION) == sum(one.kind == "predict" for one in QUESTIONS.values())
-    assert text.count("<summary>Hint 1</summary>") == text.count("<summary>Hint 2</summary>") == len(asked)
+    assert (
+        text.count("<summary>Hint 1</summary>")
+        == text.count("<summary>Hint 2</summary>")
+        == len(asked)
+    )
     for name in asked:
         about = sheets.told(name)
         assert f"{about.title}\n\n**Goal.** {about.goal} *(" in text
@@ -108,13 +122,19 @@ def test_nbgrader_finds_what_it_needs_in_every_graded_cell():
                 assert mark.schema_version == 3
                 assert mark.locked is not mark.solution
                 assert mark.get("points", 0) == (
-                    sheets.told(mark.grade_id.removesuffix("-check")).difficulty if mark.grade else 0
+                    sheets.told(mark.grade_id.removesuffix("-check")).difficulty
+                    if mark.grade
+                    else 0
                 )
 
 
 def planted(source: str) -> nbformat.NotebookNode:
     notebook = sheets.solution_notebook(SOURCES[0])
-    cell = next(c for c in notebook.cells if c.metadata.get("nbgrader", {}).get("grade_id") == "leave_one_out")
+    cell = next(
+        c
+        for c in notebook.cells
+        if c.metadata.get("nbgrader", {}).get("grade_id") == "leave_one_out"
+    )
     cell.source = source
     return notebook
 
@@ -131,7 +151,10 @@ def test_the_build_fails_where_a_stub_leaks_a_solution():
         with pytest.raises(ValueError, match=r"leaks a solution|solutions begin"):
             sheets.student_notebook(planted(leaking))
     kept = sheets.student_notebook(planted(f"def f(reward):\n    {begin}\n{line}\n    {end}"))
-    assert any(c.source == "def f(reward):\n    # YOUR CODE HERE\n    raise NotImplementedError()" for c in kept.cells)
+    assert any(
+        c.source == "def f(reward):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
+        for c in kept.cells
+    )
 
 
 def test_an_unknown_exercise_or_a_stray_cell_stops_the_build(tmp_path):
@@ -150,7 +173,9 @@ def test_the_guide_gives_the_minutes_and_points_of_every_sheet():
     total = 0
     for path in SOURCES:
         ids = [
-            c.metadata.nbgrader for c in sheets.solution_notebook(path).cells if c.metadata.get("nbgrader", {}).get("solution")
+            c.metadata.nbgrader
+            for c in sheets.solution_notebook(path).cells
+            if c.metadata.get("nbgrader", {}).get("solution")
         ]
         asked = [sheets.told(mark.grade_id) for mark in ids]
         total += len(asked)

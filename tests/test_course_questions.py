@@ -28,9 +28,16 @@ def test_the_key_passes_and_every_foreseen_mistake_is_told(name):
         parts, key = sheet.ask(name).parts, sheet.key(name)
         assert marked(QUESTIONS[name], key, sheet).startswith("✓")
         for place, part in enumerate(parts):
-            wrong = {Number: lambda p: p.mistakes.items(), Name: lambda p: [(v, k) for k, v in p.mistakes.items()]}
+            wrong = {
+                Number: lambda p: p.mistakes.items(),
+                Name: lambda p: [(v, k) for k, v in p.mistakes.items()],
+            }
             if isinstance(part, Choice):
-                pairs = [(said, letter) for letter, said in zip("abcdef", part.options.values(), strict=False) if said]
+                pairs = [
+                    (said, letter)
+                    for letter, said in zip("abcdef", part.options.values(), strict=False)
+                    if said
+                ]
             else:
                 pairs = list(wrong[type(part)](part))
             assert pairs
@@ -47,7 +54,9 @@ def test_foreseen_wrong_numbers_are_wrong_and_can_be_told_apart(name):
         for part in sheet.ask(name).parts:
             if isinstance(part, Number):
                 assert not [m for m, v in part.mistakes.items() if near(v, part.right)]
-                assert not [(a, b) for a, b in combinations(part.mistakes.values(), 2) if near(a, b)]
+                assert not [
+                    (a, b) for a, b in combinations(part.mistakes.values(), 2) if near(a, b)
+                ]
             if isinstance(part, Name):
                 assert {part.right, *part.mistakes} <= set(part.known)
                 assert part.right not in part.mistakes
@@ -62,9 +71,15 @@ def test_students_differ_and_one_student_always_gets_the_same(name):
 
 def test_numbers_of_one_sheet_by_hand():
     # 10 tokens with A = +1, 40 with -1: -(10 - 40) / 50 = 0.6; 1 of 8 right: std² = (7/8) / 7 = 1/8, half right: 2/7
-    sheet = next(s for s in map(Sheet, map(str, range(99))) if s.ask("loss_zero").given["lengths"] == [10, 40])
+    sheet = next(
+        s
+        for s in map(Sheet, map(str, range(99)))
+        if s.ask("loss_zero").given["lengths"] == [10, 40]
+    )
     assert sheet.ask("loss_zero").parts[0].right == pytest.approx(0.6)
-    sheet = next(s for s in map(Sheet, map(str, range(99))) if s.ask("hard_prompts").given["size"] == 8)
+    sheet = next(
+        s for s in map(Sheet, map(str, range(99))) if s.ask("hard_prompts").given["size"] == 8
+    )
     assert sheet.ask("hard_prompts").parts[0].right == pytest.approx((8 * 2 / 7) ** 0.5)
 
 
@@ -93,7 +108,11 @@ def test_answers_of_a_wrong_form_are_explained():
 
 def test_a_number_may_be_a_tensor_or_another_real():
     part = SHEETS[0].ask("loss_zero").parts[0]
-    for answer in (torch.tensor(part.right), np.float32(part.right), Fraction(part.right).limit_denominator(10**6)):
+    for answer in (
+        torch.tensor(part.right),
+        np.float32(part.right),
+        Fraction(part.right).limit_denominator(10**6),
+    ):
         assert part.wrong(answer) is None
 
 
@@ -108,11 +127,15 @@ def test_a_question_shows_its_options_and_not_its_key(capsys):
 
 def runs(shift: float, seeds: int = 6) -> pd.DataFrame:
     noise = [0.0, 0.1, -0.1, 0.05, -0.05, 0.02][:seeds]
-    rows = [("a", s, 9, 10 + shift + e) for s, e in enumerate(noise)] + [("b", s, 9, 10.0) for s in range(seeds)]
+    rows = [("a", s, 9, 10 + shift + e) for s, e in enumerate(noise)] + [
+        ("b", s, 9, 10.0) for s in range(seeds)
+    ]
     return pd.DataFrame(rows, columns=["recipe", "seed", "step", "length_wrong"])
 
 
-@pytest.mark.parametrize(("shift", "claim"), [(2.0, "longer"), (-2.0, "shorter"), (0.0, "no difference")])
+@pytest.mark.parametrize(
+    ("shift", "claim"), [(2.0, "longer"), (-2.0, "shorter"), (0.0, "no difference")]
+)
 def test_the_project_accepts_what_the_interval_supports_and_nothing_else(shift, claim):
     assert "support" in project.length_project(runs(shift), ("a", "b"), claim)
     for other in set(project.CLAIMS) - {claim}:
@@ -139,9 +162,15 @@ def test_the_command_prints_a_key_and_the_committed_tables():
     for name in QUESTIONS:
         assert f"{Sheet('ann', 7).key(name)}" in shown.output
     printed = CliRunner().invoke(app, ["course", "table"]).output
-    committed = (Path(__file__).resolve().parent.parent / "notebooks" / "exercises" / "TABLES.md").read_text(encoding="utf-8")
+    committed = (
+        Path(__file__).resolve().parent.parent / "notebooks" / "exercises" / "TABLES.md"
+    ).read_text(encoding="utf-8")
     assert committed.endswith(printed)
-    assert all(mistake.replace("|", "\\|") in printed for one in EXERCISES.values() for mistake in one.mistakes)
+    assert all(
+        mistake.replace("|", "\\|") in printed
+        for one in EXERCISES.values()
+        for mistake in one.mistakes
+    )
 
 
 def test_the_command_refuses_bad_use_in_one_line(tmp_path):
@@ -149,4 +178,7 @@ def test_the_command_refuses_bad_use_in_one_line(tmp_path):
     assert refused.exit_code == 2
     assert refused.output.startswith("error: no sheet e1_advantages")
     assert CliRunner().invoke(app, ["course", "new", str(tmp_path / "c")]).exit_code == 0
-    assert "already holds a course" in CliRunner().invoke(app, ["course", "new", str(tmp_path / "c")]).output
+    assert (
+        "already holds a course"
+        in CliRunner().invoke(app, ["course", "new", str(tmp_path / "c")]).output
+    )

@@ -65,12 +65,17 @@ def test_real_configs_give_the_stated_verdicts(case: tuple) -> None:
 
 
 def traps(file: str, version: str | None = None) -> dict[str, tuple[int, str]]:
-    return {trap.key: (trap.line, trap.text) for trap in explain(CONFIGS / file, version=version).traps}
+    return {
+        trap.key: (trap.line, trap.text) for trap in explain(CONFIGS / file, version=version).traps
+    }
 
 
 def test_traps_carry_key_and_line() -> None:
     assert traps("c02_open_r1_code.yaml", "0.18.0")["num_generations"][0] == 5
-    assert "not used by loss_mode = gspo" in traps("c05_verl_gspo.sh")["actor_rollout_ref.actor.clip_ratio_c"][1]
+    assert (
+        "not used by loss_mode = gspo"
+        in traps("c05_verl_gspo.sh")["actor_rollout_ref.actor.clip_ratio_c"][1]
+    )
     c06 = traps("c06_verl_cispo.sh")
     line, text = c06["actor_rollout_ref.actor.clip_ratio_low"]
     assert line == 15
@@ -81,23 +86,37 @@ def test_traps_carry_key_and_line() -> None:
     )
     fork = traps("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa")
     assert "KL is not off" in fork["actor_rollout_ref.actor.use_kl_loss"][1]
-    assert "algorithm.kl_ctrl.kl_coef" not in fork  # upstream it has no effect; in this fork it is the KL in the reward
+    assert (
+        "algorithm.kl_ctrl.kl_coef" not in fork
+    )  # upstream it has no effect; in this fork it is the KL in the reward
     assert "KL is maximised" in str(explain(CONFIGS / "c20_tinyzero_grpo.sh", version="tinyzero"))
     search = traps("c11_search_r1_grpo.sh", "search-r1")
     assert "n_agent = 5" in search["actor_rollout_ref.rollout.n_agent"][1]
     assert "actor_rollout_ref.rollout.n" not in search  # G is 5, not 1
-    assert "--version search-r1" in traps("c11_search_r1_grpo.sh")["actor_rollout_ref.rollout.n_agent"][1]
+    assert (
+        "--version search-r1"
+        in traps("c11_search_r1_grpo.sh")["actor_rollout_ref.rollout.n_agent"][1]
+    )
     now = traps("c20_tinyzero_drgrpo.sh", "0.9.1")
-    assert now["actor_rollout_ref.actor.kl_loss_coef"] == (10, "kl_loss_coef has no effect: use_kl_loss is false.")
+    assert now["actor_rollout_ref.actor.kl_loss_coef"] == (
+        10,
+        "kl_loss_coef has no effect: use_kl_loss is false.",
+    )
     assert "no constant" in now["actor_rollout_ref.actor.loss_agg_mode"][1]
 
 
 def test_what_no_axis_expresses_is_said_and_no_numbers_are_shown_for_it() -> None:
     verdict = explain(CONFIGS / "c09_verl_clip_cov.sh")
-    assert verdict.left_out == ["surrogate: clip_cov chooses tokens by the covariance of advantage and log π"]
+    assert verdict.left_out == [
+        "surrogate: clip_cov chooses tokens by the covariance of advantage and log π"
+    ]
     assert verdict.aggregation == "not covered, see below"
     assert verdict.clip == "not covered, see below; updates per rollout: 8"
-    unused = {t.key.rsplit(".", 1)[-1] for t in verdict.traps if "is not used by loss_mode = clip_cov" in t.text}
+    unused = {
+        t.key.rsplit(".", 1)[-1]
+        for t in verdict.traps
+        if "is not used by loss_mode = clip_cov" in t.text
+    }
     assert unused == {"kl_cov_ratio", "ppo_kl_coef", "clip_ratio_c"}
     assert "push per token" not in str(verdict)
 
@@ -116,7 +135,11 @@ def test_a_branch_and_an_unset_variable_are_named_with_their_line() -> None:
 
 
 def changed(before: Verdict, after: Verdict) -> set[str]:
-    return {name for name in ("advantage", "aggregation", "clip", "kl") if getattr(before, name) != getattr(after, name)}
+    return {
+        name
+        for name in ("advantage", "aggregation", "clip", "kl")
+        if getattr(before, name) != getattr(after, name)
+    }
 
 
 @pytest.mark.parametrize(
@@ -176,21 +199,30 @@ def changed(before: Verdict, after: Verdict) -> set[str]:
         ("c12_openrlhf_dapo.sh", "--algo.dynamic_filtering_enable \\", "--train.seed 3 \\", {"advantage"}),
     ],
 )  # fmt: skip
-def test_changing_one_key_changes_exactly_the_predicted_lines(file: str, old: str, new: str, lines: set[str]) -> None:
+def test_changing_one_key_changes_exactly_the_predicted_lines(
+    file: str, old: str, new: str, lines: set[str]
+) -> None:
     text = (CONFIGS / file).read_text(encoding="utf-8")
     assert old in text
     version = {"c01": "0.18", "c02": "0.18", "c11": "search-r1", "c20": "tinyzero"}.get(file[:3])
     version = "0.9.10" if "0_9_10" in file else version
     who = "trl" if file[:3] <= "c03" else "openrlhf" if file[:3] in ("c12", "c13") else "verl"
-    assert changed(explain(text, who, version), explain(text.replace(old, new), who, version)) == lines
+    assert (
+        changed(explain(text, who, version), explain(text.replace(old, new), who, version)) == lines
+    )
 
 
 def test_trls_documented_dr_grpo_without_scale_rewards_keeps_the_difficulty_bias() -> None:
     verdict = explain('GRPOConfig(\n    loss_type="dr_grpo",\n    beta=0.0,\n)\n', version="1.16")
     assert "not dr_grpo, because scale is group_std where dr_grpo has unscaled" in verdict.label
     assert "1.25 times the expected weight" in verdict.biases[1]
-    assert any(t.key == "scale_rewards" and "difficulty bias is kept" in t.text for t in verdict.traps)
-    fixed = explain('GRPOConfig(\n    loss_type="dr_grpo",\n    scale_rewards="none",\n    beta=0.0,\n)\n', version="1.16")
+    assert any(
+        t.key == "scale_rewards" and "difficulty bias is kept" in t.text for t in verdict.traps
+    )
+    fixed = explain(
+        'GRPOConfig(\n    loss_type="dr_grpo",\n    scale_rewards="none",\n    beta=0.0,\n)\n',
+        version="1.16",
+    )
     assert fixed.label.startswith("this is dr_grpo")
     assert "no bias" in fixed.biases[1]
 
@@ -199,7 +231,9 @@ def test_trls_documented_dr_grpo_without_scale_rewards_keeps_the_difficulty_bias
     ("version", "aggregation", "kl"),
     [("0.15", SEQUENCE, "0.04"), ("0.16", "micro-batch", "0.04"), ("0.18", "micro-batch", "0.04"), ("0.19", "micro-batch", "none"), ("0.22.2", "(step)", "none"), ("1.10", "(step)", "none")],
 )  # fmt: skip
-def test_the_same_empty_config_means_another_loss_in_each_release(version: str, aggregation: str, kl: str) -> None:
+def test_the_same_empty_config_means_another_loss_in_each_release(
+    version: str, aggregation: str, kl: str
+) -> None:
     verdict = explain("GRPOConfig()", version=version)
     assert aggregation in verdict.aggregation
     assert kl in verdict.kl
@@ -214,7 +248,10 @@ def test_an_assumed_version_is_said_with_what_another_would_change() -> None:
 
 def test_dates_and_unknown_forks_make_the_verdict_conditional() -> None:
     assert "2025-03-01" in explain("GRPOConfig()", version="2025-03-01").conditional[0]
-    assert "may differ in any line" in explain(CONFIGS / "c04_verl_grpo.sh", version="myfork@abc123").conditional[0]
+    assert (
+        "may differ in any line"
+        in explain(CONFIGS / "c04_verl_grpo.sh", version="myfork@abc123").conditional[0]
+    )
 
 
 def test_loss_scaled_by_half_in_the_releases_where_accumulation_and_generation_disagree() -> None:
@@ -237,7 +274,10 @@ def test_keys_that_do_nothing_are_named(text: str, key: str, said: str) -> None:
 
 
 def test_removed_shadowed_and_repeated_keys() -> None:
-    assert any("removed in 0.28" in t.text for t in explain("GRPOConfig(use_liger_loss=True)", version="1.0").traps)
+    assert any(
+        "removed in 0.28" in t.text
+        for t in explain("GRPOConfig(use_liger_loss=True)", version="1.0").traps
+    )
     text = "verl.trainer.main_ppo \\\n algorithm.adv_estimator=grpo \\\n actor_rollout_ref.actor.clip_ratio=0.1 \\\n algorithm.adv_estimator=rloo\n"
     verdict = explain(text)
     assert any("shadowed" in t.text and t.line == 3 for t in verdict.traps)
@@ -245,7 +285,8 @@ def test_removed_shadowed_and_repeated_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "std"), [("false", False), ("'False'", False), ("none", False), ("True", True), ("group", True)]
+    ("value", "std"),
+    [("false", False), ("'False'", False), ("none", False), ("True", True), ("group", True)],
 )
 def test_scale_rewards_is_read_however_it_is_spelt(value: str, std: bool) -> None:
     verdict = explain(f"loss_type: dapo\nscale_rewards: {value}\n", "trl")
@@ -262,14 +303,18 @@ def test_scale_rewards_that_is_no_choice_is_a_trap() -> None:
 def test_a_comment_that_claims_what_no_flag_sets() -> None:
     verdict = explain("# Dr. GRPO, no length bias\nloss_type: grpo\nscale_rewards: none\n", "trl")
     assert any(
-        t.line == 1 and "says dr_grpo, but aggregation is sequence_mean where dr_grpo has constant" in t.text
+        t.line == 1
+        and "says dr_grpo, but aggregation is sequence_mean where dr_grpo has constant" in t.text
         for t in verdict.traps
     )
 
 
 def test_python_is_parsed_and_never_executed(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
-    file.write_text("raise SystemExit\nE = 0.3\nargs = GRPOConfig(epsilon=E, beta=compute(), **extra)\n", encoding="utf-8")
+    file.write_text(
+        "raise SystemExit\nE = 0.3\nargs = GRPOConfig(epsilon=E, beta=compute(), **extra)\n",
+        encoding="utf-8",
+    )
     verdict = explain(file)
     assert "[0.7, 1.3]" in verdict.clip
     assert verdict.unread == [
@@ -278,7 +323,9 @@ def test_python_is_parsed_and_never_executed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_without_settings_and_a_framework_that_cannot_be_told_are_refused(tmp_path: Path) -> None:
+def test_a_file_without_settings_and_a_framework_that_cannot_be_told_are_refused(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.yaml").write_text("# nothing\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no setting found"):
         explain(tmp_path / "a.yaml")
@@ -302,7 +349,11 @@ def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_defau
         "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine (line 3) is not known to the verl tables"
     ]
     assert verdict.clip.startswith("not covered, see below")
-    assert explain("GRPOConfig(loss_type='mine')").left_out[0].startswith("surrogate: loss_type = mine")
+    assert (
+        explain("GRPOConfig(loss_type='mine')")
+        .left_out[0]
+        .startswith("surrogate: loss_type = mine")
+    )
     with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
         explain("loss_type: dapo\nepsilon: wide\n", "trl")
 
@@ -329,7 +380,9 @@ def test_every_fixture_has_a_verdict_and_a_key_that_is_changed() -> None:
         ("h.sh", b"torchrun train.py --lr 3\n", "--framework"),
     ],
 )
-def test_files_that_say_nothing_are_refused_with_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_files_that_say_nothing_are_refused_with_the_reason(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(said)):
         explain(tmp_path / name)
@@ -340,7 +393,10 @@ def test_yaml_anchors_and_merge_keys_are_followed() -> None:
     verdict = explain(text, "trl", "1.16")
     assert "in the loss: 0.1·" in verdict.kl
     assert "[0.7, 1.4], dual clip 0.4" in verdict.clip
-    assert [t.key for t in verdict.traps if t.text.startswith("unknown")] == ["base.beta", "base.epsilon"]
+    assert [t.key for t in verdict.traps if t.text.startswith("unknown")] == [
+        "base.beta",
+        "base.epsilon",
+    ]
     assert not any("given twice" in t.text for t in verdict.traps)
 
 
@@ -357,7 +413,9 @@ def test_dictionaries_in_python_are_read_and_what_is_no_literal_is_said_with_its
     assert str(verdict).index("Not read, so that defaults stand in") < str(verdict).index("Biases")
 
 
-def test_a_flag_whose_variable_is_not_set_takes_the_default_and_a_second_run_is_left_alone() -> None:
+def test_a_flag_whose_variable_is_not_set_takes_the_default_and_a_second_run_is_left_alone() -> (
+    None
+):
     text = "python train.py --loss_type grpo --beta $B --epsilon 0.3\n"
     verdict = explain(text, "trl", "1.16")
     assert verdict.kl == "none"
@@ -396,7 +454,10 @@ def test_a_version_that_was_not_read_is_said(version: str, read_as: str, said: s
 def test_another_commit_of_a_known_fork_is_read_as_the_known_one_conditionally() -> None:
     verdict = explain(CONFIGS / "c20_tinyzero_drgrpo.sh", version="tinyzero@0123abc")
     assert "in the reward" in verdict.kl
-    assert verdict.conditional[0] == "tinyzero@de61e6aa is the commit that was read; another may differ"
+    assert (
+        verdict.conditional[0]
+        == "tinyzero@de61e6aa is the commit that was read; another may differ"
+    )
 
 
 def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
@@ -415,7 +476,9 @@ def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
 
 def test_a_value_that_comes_with_a_later_release_is_said() -> None:
     verdict = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)", version="0.18")
-    assert verdict.left_out == ["surrogate: loss_type = cispo (line 1) begins with trl 0.26, after 0.18"]
+    assert verdict.left_out == [
+        "surrogate: loss_type = cispo (line 1) begins with trl 0.26, after 0.18"
+    ]
     assert verdict.clip.startswith("not covered, see below")
     newest = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)")
     assert newest.left_out == []

@@ -68,7 +68,9 @@ def random_explorer(seed):
     kind = r.choice([[0.0, 1.0], [0.0, 1.0], [0.0, 0.25, 0.7, 1.0], [0.7]])
     rewards = [r.choice(kind) for _ in range(n)]
     if seed % 5 == 0:
-        rewards = [0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)]  # the first prompt is dead
+        rewards = [
+            0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)
+        ]  # the first prompt is dead
     return AggregationExplorer(
         lengths=[r.choice([1, r.randint(1, 64)]) for _ in range(n)],
         rewards=rewards,
@@ -100,7 +102,9 @@ def random_rewards(seed):
 def test_every_estimator_of_the_advantage_explorer_is_the_librarys():
     explorers = [random_rewards(seed) for seed in range(60)]
     refused = 0
-    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], AdvantageExplorer), strict=True):
+    for explorer, got in zip(
+        explorers, javascript([e.state() for e in explorers], AdvantageExplorer), strict=True
+    ):
         assert [line["name"] for line in got] == list(ESTIMATORS)
         for line in got:
             if "error" in line:
@@ -109,13 +113,18 @@ def test_every_estimator_of_the_advantage_explorer_is_the_librarys():
                 refused += 1
                 continue
             want = explorer.advantages(line["name"])
-            torch.testing.assert_close(torch.tensor(line["advantage"], dtype=torch.float64), want, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(
+                torch.tensor(line["advantage"], dtype=torch.float64), want, rtol=1e-12, atol=1e-12
+            )
             assert line["sum"] == pytest.approx(want.sum().item(), abs=1e-12)
     assert refused > 0
 
 
 def test_a_group_of_one_has_an_advantage_only_where_nobody_is_compared():
-    answers = {line["name"]: line for line in javascript([AdvantageExplorer([1], greedy=False).state()], AdvantageExplorer)[0]}
+    answers = {
+        line["name"]: line
+        for line in javascript([AdvantageExplorer([1], greedy=False).state()], AdvantageExplorer)[0]
+    }
     assert answers["none"]["advantage"] == answers["greedy"]["advantage"] == [1]
     assert {name for name, line in answers.items() if "group size 1" in line.get("error", "")} == {
         "mean", "mean/std", "others", "others/std", "batch std", "whiten", "maxrl", "opo", "gpg",
@@ -123,9 +132,14 @@ def test_a_group_of_one_has_an_advantage_only_where_nobody_is_compared():
 
 
 def test_a_lone_success_of_four_by_hand():
-    answers = {line["name"]: line.get("advantage") for line in javascript([AdvantageExplorer().state()], AdvantageExplorer)[0]}
+    answers = {
+        line["name"]: line.get("advantage")
+        for line in javascript([AdvantageExplorer().state()], AdvantageExplorer)[0]
+    }
     assert answers["mean"] == [0.75, -0.25, -0.25, -0.25]
-    assert answers["mean/std"] == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-14)  # std, ddof 1: 1/2
+    assert answers["mean/std"] == pytest.approx(
+        [1.5, -0.5, -0.5, -0.5], rel=1e-14
+    )  # std, ddof 1: 1/2
     assert answers["others"] == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3], rel=1e-14)
     assert answers["maxrl"] == [3, -1, -1, -1]
     # with k = 2: right 2; wrong 2·(1 - C(2,1)/C(3,1)) = 2/3
@@ -141,16 +155,26 @@ def test_the_curves_of_the_difficulty_explorer_are_the_librarys():
         for names in (difficulty.OFFERED[:4], difficulty.OFFERED[4:8], difficulty.OFFERED[6:10])
         for _ in range(4)
     ]  # fmt: skip
-    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], DifficultyExplorer), strict=True):
+    for explorer, got in zip(
+        explorers, javascript([e.state() for e in explorers], DifficultyExplorer), strict=True
+    ):
         for line in got["lines"]:
             assert line["w"] == pytest.approx(explorer.weight(line["name"]), rel=1e-12, abs=1e-12)
-            assert line["h"] == pytest.approx(explorer.objective(line["name"]), rel=1e-12, abs=1e-12)
-            assert line["weight"][49] == pytest.approx(explorer.weight(line["name"], got["ps"][49]), rel=1e-12, abs=1e-12)
-        assert got["silent"] == pytest.approx(explorer.p**explorer.size + (1 - explorer.p) ** explorer.size, rel=1e-13)
+            assert line["h"] == pytest.approx(
+                explorer.objective(line["name"]), rel=1e-12, abs=1e-12
+            )
+            assert line["weight"][49] == pytest.approx(
+                explorer.weight(line["name"], got["ps"][49]), rel=1e-12, abs=1e-12
+            )
+        assert got["silent"] == pytest.approx(
+            explorer.p**explorer.size + (1 - explorer.p) ** explorer.size, rel=1e-13
+        )
 
 
 def test_pass_at_k_larger_than_the_group_is_refused_on_its_own_line():
-    got = javascript([DifficultyExplorer(["mean", "pass@k"], size=4, k=5).state()], DifficultyExplorer)[0]
+    got = javascript(
+        [DifficultyExplorer(["mean", "pass@k"], size=4, k=5).state()], DifficultyExplorer
+    )[0]
     assert got["lines"][0]["w"] == pytest.approx(0.75, rel=1e-14)  # (G-1)/G
     assert got["lines"][1]["error"] == "k is 5: expected at most 4, the completions of a prompt."
 
@@ -166,12 +190,16 @@ def random_clip(seed):
 def test_gradient_and_objective_of_the_clip_explorer_are_the_librarys():
     explorers = [random_clip(seed) for seed in range(60)]
     seen = set()
-    for explorer, got in zip(explorers, javascript([e.state() for e in explorers], ClipExplorer), strict=True):
+    for explorer, got in zip(
+        explorers, javascript([e.state() for e in explorers], ClipExplorer), strict=True
+    ):
         for line in got["lines"]:
             assert line["push"] == pytest.approx(explorer.push(line["name"]), rel=1e-12, abs=1e-15)
             seen.add((line["name"], line["push"] == 0))
             if line["name"] not in ("CISPO", "REINFORCE"):
-                assert line["value"] == pytest.approx(value(explorer, line["name"]), rel=1e-12, abs=1e-15)
+                assert line["value"] == pytest.approx(
+                    value(explorer, line["name"]), rel=1e-12, abs=1e-15
+                )
     assert {("PPO clip", True), ("PPO clip", False), ("dual clip", True)} <= seen
 
 
@@ -180,19 +208,26 @@ def value(explorer, name):
     old = torch.full((1, 1), -1.0, dtype=torch.float64)
     logp = old + torch.tensor(explorer.ratio, dtype=torch.float64).log()
     inputs = {"logp": logp, "old_logp": old, "mask": torch.ones(1, 1, dtype=torch.bool)}
-    return run(explorer.surrogate(name), {**inputs, "advantage": torch.full_like(old, explorer.advantage)}).item()
+    return run(
+        explorer.surrogate(name), {**inputs, "advantage": torch.full_like(old, explorer.advantage)}
+    ).item()
 
 
 @pytest.mark.parametrize("name", ["CISPO", "REINFORCE"])
 @pytest.mark.parametrize("advantage", [1, -1])
-def test_where_the_ratio_is_detached_the_drawn_objective_is_the_integral_of_the_gradient(name, advantage):
+def test_where_the_ratio_is_detached_the_drawn_objective_is_the_integral_of_the_gradient(
+    name, advantage
+):
     places = [0.3, 0.9, 1.4, 3.1]
     states = [ClipExplorer([name], advantage, ratio, high=1.3).state() for ratio in places]
     values = [got["lines"][0]["value"] for got in javascript(states, ClipExplorer)]
     for i in range(3):  # Simpson in log ratio, cut at the kink
-        cuts = sorted({places[i], places[i + 1], *[c for c in (1.3,) if places[i] < c < places[i + 1]]})
+        cuts = sorted(
+            {places[i], places[i + 1], *[c for c in (1.3,) if places[i] < c < places[i + 1]]}
+        )
         work = sum(
-            simpson(ClipExplorer([name], advantage, high=1.3).surrogate(name), a, b, advantage) for a, b in pairwise(cuts)
+            simpson(ClipExplorer([name], advantage, high=1.3).surrogate(name), a, b, advantage)
+            for a, b in pairwise(cuts)
         )
         assert values[i + 1] - values[i] == pytest.approx(work, abs=1e-10)
 
@@ -217,13 +252,17 @@ def test_every_explorer_shows_a_png_where_no_widget_runs_and_names_its_state(kin
 def test_what_is_not_offered_is_refused_by_name():
     with pytest.raises(ValueError, match="does not draw 'std': expected schemes out of none, mean"):
         DifficultyExplorer(["std"])
-    with pytest.raises(ValueError, match="does not draw 'gspo': expected surrogates out of PPO clip"):
+    with pytest.raises(
+        ValueError, match="does not draw 'gspo': expected surrogates out of PPO clip"
+    ):
         ClipExplorer(["gspo"])
     with pytest.raises(traitlets.TraitError):
         ClipExplorer(advantage=2)
 
 
-@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")  # a wide clip on GSPO is one of the things to explore
+@pytest.mark.filterwarnings(
+    "ignore::grpo_edu.RecipeWarning"
+)  # a wide clip on GSPO is one of the things to explore
 def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_offered_recipe():
     explorers = [random_explorer(seed) for seed in range(60)]
     answers = javascript([state_of(explorer, recipes=list(OFFERED)) for explorer in explorers])
@@ -236,10 +275,21 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
             mask = explorer.rollouts().mask
             per_token = mask * torch.tensor(got["weight"], dtype=torch.float64)[:, None]
             torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-16)
-            share = want.sum(dim=1) / total if total > 0 else torch.zeros(len(mask), dtype=torch.float64)
-            torch.testing.assert_close(torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-14)
-            parts = [torch.tensor(got[k], dtype=torch.float64) for k in ("advantage", "aggregation", "ratio", "gate", "weight")]
-            torch.testing.assert_close(parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0)
+            share = (
+                want.sum(dim=1) / total
+                if total > 0
+                else torch.zeros(len(mask), dtype=torch.float64)
+            )
+            torch.testing.assert_close(
+                torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-14
+            )
+            parts = [
+                torch.tensor(got[k], dtype=torch.float64)
+                for k in ("advantage", "aggregation", "ratio", "gate", "weight")
+            ]
+            torch.testing.assert_close(
+                parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0
+            )
             seen["clipped"] += any(got["clipped"])
             seen["dead"] += any(got["dead"])
         seen["two prompts"] += len(set(explorer.group)) == 2
@@ -250,7 +300,9 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
 def test_javascript_refuses_what_the_library_refuses_and_says_why():
     explorer = AggregationExplorer(["reinforce", "grpo"], [3], [1])
     odd = grpo_edu.RECIPES["grpo"].but(name="odd", aggregation=token_sum, kl=None)
-    outside = grpo_edu.Recipe(name="outside", baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2))
+    outside = grpo_edu.Recipe(
+        name="outside", baseline=given, surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2)
+    )
     unknown = AggregationExplorer([odd, outside])
     states = [
         state_of(explorer),
@@ -291,7 +343,9 @@ def test_the_traits_are_the_rollouts_the_library_sees():
     assert rollouts.reward.tolist() == [1, 0, 0.5]
     assert rollouts.group.tolist() == [0, 0, 0]
     assert rollouts.max_new_tokens == 9
-    torch.testing.assert_close((rollouts.logp - rollouts.old_logp).exp()[:, 0], torch.full((3,), 1.5, dtype=torch.float64))
+    torch.testing.assert_close(
+        (rollouts.logp - rollouts.old_logp).exp()[:, 0], torch.full((3,), 1.5, dtype=torch.float64)
+    )
     assert explorer.weights("dapo").shape == (3, 5)
     assert explorer.micro_batch().tolist() == [0, 0, 1]
     assert "(KL left out)" in explorer.specs["grpo"]["label"]
@@ -308,7 +362,14 @@ def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("lengths", [0]), ("lengths", [65]), ("ratio", [0.1]), ("eps_low", -0.1), ("recipes", ["grpo"] * 5)]
+    ("name", "value"),
+    [
+        ("lengths", [0]),
+        ("lengths", [65]),
+        ("ratio", [0.1]),
+        ("eps_low", -0.1),
+        ("recipes", ["grpo"] * 5),
+    ],
 )
 def test_a_trait_outside_its_range_is_refused(name, value):
     with pytest.raises(traitlets.TraitError):
@@ -316,12 +377,17 @@ def test_a_trait_outside_its_range_is_refused(name, value):
 
 
 def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_drawn():
-    with pytest.raises(ValueError, match="the explorer does not draw 'ppo': expected recipes out of reinforce, rloo"):
+    with pytest.raises(
+        ValueError,
+        match="the explorer does not draw 'ppo': expected recipes out of reinforce, rloo",
+    ):
         AggregationExplorer(["ppo"])
     own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
     explorer = AggregationExplorer([own], [2, 2], [1, 0])
     # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
-    assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx([1 / 128, -1 / 128], rel=1e-14)
+    assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx(
+        [1 / 128, -1 / 128], rel=1e-14
+    )
     assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)
 
 
@@ -340,7 +406,9 @@ def test_a_state_without_an_answer_displays_the_widget_without_the_picture():
 
 def test_the_saved_page_calls_no_address_and_no_text_of_it_closes_a_script(tmp_path):
     nasty = grpo_edu.RECIPES["dapo"].but(name="</script><b>")
-    path = AggregationExplorer([nasty]).save_html(tmp_path / "made" / "page.html", title="a </title> <i>")
+    path = AggregationExplorer([nasty]).save_html(
+        tmp_path / "made" / "page.html", title="a </title> <i>"
+    )
     page = path.read_text(encoding="utf-8")
     assert set(re.findall(r"https?://[^\s\"'<]*", page)) <= {"http://www.w3.org/2000/svg"}
     assert "import(" in page
@@ -355,18 +423,25 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     cli = CliRunner()
     done = cli.invoke(app, ["export-html", "--out", str(tmp_path / "all")])
     assert done.exit_code == 0
-    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(f"{name}.html" for name in EXPLORERS)
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == sorted(
+        f"{name}.html" for name in EXPLORERS
+    )
     one = cli.invoke(app, ["export-html", "clip", "--out", str(tmp_path / "one")])
     assert [p.name for p in (tmp_path / "one").iterdir()] == ["clip.html"]
     assert str(tmp_path / "one" / "clip.html") in one.output
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
-    assert "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip" in wrong.output
+    assert (
+        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip"
+        in wrong.output
+    )
 
 
 def test_the_package_does_not_load_the_widgets():
     code = "import sys, grpo_edu, grpo_edu.widgets; print(sorted({'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 

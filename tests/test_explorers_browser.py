@@ -26,9 +26,18 @@ from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
 
 CHROMIUM = (
-    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    os.environ.get("CHROMIUM")
+    or shutil.which("chromium")
+    or shutil.which("chromium-browser")
+    or shutil.which("google-chrome")
 )
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 KERNEL_IDLE = """() => { const w = window.jupyterapp?.shell?.currentWidget;
     return w?.sessionContext?.isReady && w.sessionContext.session?.kernel?.status === "idle" }"""
 OVERLAPS = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
@@ -59,7 +68,9 @@ SERVER = "notebook" if importlib.util.find_spec("notebook") else "jupyterlab"
 QUIET = '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed; set CHROMIUM to its path"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="chromium is not installed; set CHROMIUM to its path"
+    ),
 ]
 
 
@@ -80,7 +91,12 @@ def open_page(browser, tmp_path):
         page = browser.new_page(viewport={"width": width, "height": 900})
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
-        page.on("request", lambda request: None if request.url.startswith(("file:", "blob:")) else trouble.append(request.url))
+        page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith(("file:", "blob:")) else trouble.append(request.url)
+            ),
+        )
         page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
         page.locator("svg").first.wait_for()
         pages.append(page)
@@ -116,7 +132,9 @@ def test_every_control_of_every_explorer_is_named_and_every_picture_is_described
     names = [control.get_attribute("aria-label") for control in controls.all()]
     assert all(names)
     assert len(set(names)) == len(names)
-    assert all(control.get_attribute("data-lm-suppress-shortcuts") == "true" for control in controls.all())
+    assert all(
+        control.get_attribute("data-lm-suppress-shortcuts") == "true" for control in controls.all()
+    )
     for picture in page.locator("svg:not([aria-hidden])").all():
         assert picture.get_attribute("role") == "img"
         assert len(picture.locator("title").first.text_content()) > 20
@@ -135,7 +153,9 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
     expect(first.locator("text").nth(1)).to_have_text("+0.0393")
     expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
-    expect(row(page, "dr_grpo", 0).locator("text").nth(2)).to_have_text("+53 %")  # 9 of 17 tokens, all pushed alike
+    expect(row(page, "dr_grpo", 0).locator("text").nth(2)).to_have_text(
+        "+53 %"
+    )  # 9 of 17 tokens, all pushed alike
 
 
 def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_page):
@@ -154,20 +174,34 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")
     page.get_by_label("recipe 2").select_option("cispo")
     expect(page.locator("section")).to_have_count(2)
-    assert float(row(page, "cispo", 0).get_attribute("data-weight")) > 0  # its cap of 5 leaves a ratio of 2 alone
+    assert (
+        float(row(page, "cispo", 0).get_attribute("data-weight")) > 0
+    )  # its cap of 5 leaves a ratio of 2 alone
 
 
 @pytest.mark.parametrize(
     ("label", "bad", "good", "message"),
     [
         ("completions", "9", "3", "completions is 9: expected a whole number, 1 to 8."),
-        ("clip low", "-1", "", "clip low is -1: expected 0 or more, or nothing for the recipe's own."),
-        ("C = max_new_tokens", "10", "70", "C is 10: expected at least 32, the longest completion."),
+        (
+            "clip low",
+            "-1",
+            "",
+            "clip low is -1: expected 0 or more, or nothing for the recipe's own.",
+        ),
+        (
+            "C = max_new_tokens",
+            "10",
+            "70",
+            "C is 10: expected at least 32, the longest completion.",
+        ),
         ("micro-batches", "5", "4", "micro-batches is 5: expected a whole number, 1 to 4."),
         ("completions", "", "2", "completions is not a number: expected a whole number, 1 to 8."),
     ],
 )
-def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_picture_back(open_page, label, bad, good, message):
+def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_picture_back(
+    open_page, label, bad, good, message
+):
     page = open_page(AggregationExplorer(["grpo", "bnpo"]))
     page.get_by_label(label, exact=True).fill(bad)
     expect(page.locator(".message").first).to_have_text(message)
@@ -177,10 +211,14 @@ def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_pic
     expect(page.locator(".message").first).to_be_hidden()
 
 
-def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_one_that_does_not(open_page):
+def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_one_that_does_not(
+    open_page,
+):
     page = open_page(AggregationExplorer(["reinforce", "grpo"]))
     page.get_by_label("completions", exact=True).fill("1")
-    expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text("group size 1: no relative signal")
+    expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text(
+        "group size 1: no relative signal"
+    )
     expect(page.locator("svg")).to_have_count(1)
     page.get_by_label("completions", exact=True).fill("2")
     expect(page.locator("svg")).to_have_count(2)
@@ -195,16 +233,23 @@ def test_clicking_a_reward_changes_every_estimator_and_a_dead_group_says_so(open
     page.get_by_label("reward of completion 2").click()
     expect(page.locator(".note")).to_contain_text("every reward is equal")
     assert cell.get_attribute("data-advantage") == "0"
-    assert page.locator('[data-estimator="none"] [data-row="0"]').get_attribute("data-advantage") == "1"
+    assert (
+        page.locator('[data-estimator="none"] [data-row="0"]').get_attribute("data-advantage")
+        == "1"
+    )
     page.get_by_label("k of pass@k").fill("3")
     expect(page.locator('[data-estimator="pass@k"]')).to_contain_text("k is 3: expected at most 2")
 
 
-def test_group_size_and_pass_rate_by_keyboard_move_the_curve_and_the_dead_group_probability(open_page):
+def test_group_size_and_pass_rate_by_keyboard_move_the_curve_and_the_dead_group_probability(
+    open_page,
+):
     page = open_page(DifficultyExplorer(["mean"], 0.5, 2))
     line = page.locator('[data-panel="weight"] [data-line="mean: Dr. GRPO"]')
     assert float(line.get_attribute("data-at")) == pytest.approx(1 / 2, rel=1e-12)  # (G-1)/G
-    assert float(page.locator("[data-silent]").get_attribute("data-silent")) == pytest.approx(0.5, rel=1e-12)
+    assert float(page.locator("[data-silent]").get_attribute("data-silent")) == pytest.approx(
+        0.5, rel=1e-12
+    )
     page.get_by_label("group size G").press("ArrowRight")
     assert float(line.get_attribute("data-at")) == pytest.approx(2 / 3, rel=1e-12)
     page.get_by_label("pass rate p").press("ArrowRight")
@@ -222,7 +267,9 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
     page.get_by_label("importance ratio ρ").press("ArrowRight")
     assert push.get_attribute("data-at") == "0"
     expect(page.locator('[data-name="PPO clip"]')).to_contain_text("no gradient")
-    assert float(page.locator('[data-panel="gradient"] [data-line="CISPO"]').get_attribute("data-at")) == pytest.approx(1.3)
+    assert float(
+        page.locator('[data-panel="gradient"] [data-line="CISPO"]').get_attribute("data-at")
+    ) == pytest.approx(1.3)
     page.get_by_label("sign of A").select_option("-1")
     assert float(push.get_attribute("data-at")) == pytest.approx(-1.3, rel=1e-12)
     page.get_by_label("eps high").fill("-1")
@@ -243,7 +290,10 @@ def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explor
 @pytest.mark.parametrize("width", [1200, 700, 420])
 def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
     page = open_page(
-        AggregationExplorer(["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4), width
+        AggregationExplorer(
+            ["grpo", "dapo(step)", "gspo"], [64] * 8, [1, 0, 0.25, 1, 0, 0, 0, 1], [0] * 4 + [1] * 4
+        ),
+        width,
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
@@ -258,24 +308,47 @@ def lab(tmp_path_factory):
     root = folder / "root"
     root.mkdir()
     for name, source in CELLS.items():
-        cell = {"cell_type": "code", "id": "one", "metadata": {}, "execution_count": None, "outputs": [], "source": source}
+        cell = {
+            "cell_type": "code",
+            "id": "one",
+            "metadata": {},
+            "execution_count": None,
+            "outputs": [],
+            "source": source,
+        }
         text = json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
         (root / f"{name}.ipynb").write_text(text)
     folders = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR", "LAB_SETTINGS_DIR", "LAB_WORKSPACES_DIR")
-    env = {f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(folder / name) for name in folders}
-    settings = folder / "LAB_SETTINGS_DIR" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    env = {
+        f"JUPYTER{'' if name.startswith('LAB') else '_'}{name}": str(folder / name)
+        for name in folders
+    }
+    settings = (
+        folder
+        / "LAB_SETTINGS_DIR"
+        / "@jupyterlab"
+        / "apputils-extension"
+        / "notification.jupyterlab-settings"
+    )
     settings.parent.mkdir(parents=True)
     settings.write_text(QUIET)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = f"-m {SERVER} --no-browser --allow-root --ip=127.0.0.1 --port={port} --ServerApp.port_retries=0".split()
-    command += ["--IdentityProvider.token=t", f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]
+    command += [
+        "--IdentityProvider.token=t",
+        f"--ServerApp.root_dir={root}",
+        "--LabApp.expose_app_in_browser=True",
+    ]
     command += ["--JupyterNotebookApp.expose_app_in_browser=True"] if SERVER == "notebook" else []
     log = folder / "lab.log"
     with log.open("w") as out:
         server = subprocess.Popen(
-            [sys.executable, *command], env={**os.environ, **env, "IPYTHONDIR": str(folder)}, stdout=out, stderr=out
+            [sys.executable, *command],
+            env={**os.environ, **env, "IPYTHONDIR": str(folder)},
+            stdout=out,
+            stderr=out,
         )
         try:
             yield _answering(f"http://127.0.0.1:{port}", server, log)
@@ -298,7 +371,10 @@ def _answering(url: str, server: subprocess.Popen, log: Path) -> str:
 @pytest.fixture(
     params=[
         "doc/tree",
-        pytest.param("notebooks", marks=pytest.mark.skipif(SERVER != "notebook", reason="Notebook 7 is not installed")),
+        pytest.param(
+            "notebooks",
+            marks=pytest.mark.skipif(SERVER != "notebook", reason="Notebook 7 is not installed"),
+        ),
     ]
 )
 def run_notebook(lab, browser, request):
@@ -308,8 +384,18 @@ def run_notebook(lab, browser, request):
     def go(name):
         page = browser.new_page(viewport={"width": 1200, "height": 1000})
         page.set_default_timeout(60_000)
-        page.on("console", lambda line: trouble.append(line.text) if line.type == "error" and "explorer" in line.text else None)
-        page.on("pageerror", lambda error: trouble.append(str(error)) if "grpo" in str(error.stack) else None)
+        page.on(
+            "console",
+            lambda line: (
+                trouble.append(line.text)
+                if line.type == "error" and "explorer" in line.text
+                else None
+            ),
+        )
+        page.on(
+            "pageerror",
+            lambda error: trouble.append(str(error)) if "grpo" in str(error.stack) else None,
+        )
         page.goto(f"{lab}/{request.param}/{name}.ipynb?token=t&reset")
         page.wait_for_function(KERNEL_IDLE)
         page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
@@ -367,7 +453,9 @@ def test_live_pass_rate_by_key_and_by_mouse(run_notebook):
     assert float(silent.get_attribute("data-silent")) == pytest.approx(0.11**8 + 0.89**8, rel=1e-12)
     p = drag(page, "pass rate p", 0.7)
     assert 0.6 < p < 0.8
-    assert float(silent.get_attribute("data-silent")) == pytest.approx(p**8 + (1 - p) ** 8, rel=1e-12)
+    assert float(silent.get_attribute("data-silent")) == pytest.approx(
+        p**8 + (1 - p) ** 8, rel=1e-12
+    )
 
 
 def test_live_ratio_by_key_and_by_mouse(run_notebook):
@@ -383,7 +471,9 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
     expect(page.locator(".grpo-explorer")).to_have_count(6)
-    kl, accumulation, dapo, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(6))
+    kl, accumulation, dapo, toy, stepper, tokens = (
+        page.locator(".grpo-explorer").nth(i) for i in range(6)
+    )
     picture = kl.locator("img")
     before = picture.get_attribute("src")
     kl.get_by_label("policy: probability of action 1").press("ArrowRight")
@@ -393,9 +483,13 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
     )
     eps = drag(dapo, "eps high", 0.5)
-    expect(dapo.locator("img")).to_have_attribute("alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}"))
+    expect(dapo.locator("img")).to_have_attribute(
+        "alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}")
+    )
     toy.get_by_label("play: the training").press("Enter")
-    expect(toy.locator("img")).to_have_attribute("alt", re.compile("step (6|8|10|12):"), timeout=20_000)
+    expect(toy.locator("img")).to_have_attribute(
+        "alt", re.compile("step (6|8|10|12):"), timeout=20_000
+    )
     toy.get_by_label("pause: the training").click()
     expect(toy.get_by_label("play: the training")).to_be_visible()
     stepper.get_by_label("token", exact=True).press("ArrowRight")

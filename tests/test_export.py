@@ -54,7 +54,9 @@ def test_these_recipes_have_these_settings(name: str, to: str) -> None:
         ("opo", "verl", set()),
     ],
 )
-def test_what_a_framework_cannot_express_is_named_by_axis(name: str, to: str, axes: set[str]) -> None:
+def test_what_a_framework_cannot_express_is_named_by_axis(
+    name: str, to: str, axes: set[str]
+) -> None:
     assert {row.split(":")[0] for row in export(recipe(name), to).missing} == axes
 
 
@@ -72,16 +74,20 @@ def test_export_never_uses_what_a_release_does_not_have() -> None:
 
 def test_differences_that_remain_are_printed() -> None:
     shown = str(export(recipe("grpo"), "verl"))
-    assert "# differs: scale: asked group_std(ddof=1, eps=0), gets group_std(ddof=1, eps=1e-06, alone=1)" in shown
+    assert (
+        "# differs: scale: asked group_std(ddof=1, eps=0), gets group_std(ddof=1, eps=1e-06, alone=1)"
+        in shown
+    )
     assert "gets dual_clip(eps_low=0.2, eps_high=0.2, cap=3)" in shown
 
 
 def back(exported: Exported) -> str:
     """The text as a file that explain reads."""
     return (
-        {"verl": "python -m verl.trainer.main_ppo \\\n", "openrlhf": "python -m openrlhf.cli.train_ppo_ray \\\n"}.get(
-            exported.framework, ""
-        )
+        {
+            "verl": "python -m verl.trainer.main_ppo \\\n",
+            "openrlhf": "python -m openrlhf.cli.train_ppo_ray \\\n",
+        }.get(exported.framework, "")
         + exported.text
         + "\n"
     )
@@ -100,7 +106,9 @@ def test_explain_reads_back_the_recipe_that_export_announced(name: str, to: str)
     assert differing <= announced
 
 
-def test_commands_explain_export_and_identify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_explain_export_and_identify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = CliRunner().invoke
     script = run(app, ["export", "dr_grpo", "--to", "trl"])
     assert script.exit_code == 0
@@ -119,7 +127,8 @@ def test_commands_explain_export_and_identify(tmp_path: Path, monkeypatch: pytes
     assert "<script" not in page
     assert run(app, ["explain", str(file), "--out", str(tmp_path / "v.docx")]).exit_code == 2
     (tmp_path / "my_losses.py").write_text(
-        "def total(logp, advantages, mask, scale):\n    return -scale * (logp * advantages * mask).sum()\n", encoding="utf-8"
+        "def total(logp, advantages, mask, scale):\n    return -scale * (logp * advantages * mask).sum()\n",
+        encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
     named = run(app, ["identify", "my_losses:total", "--set", "scale=1"])
@@ -156,7 +165,8 @@ def test_the_exported_script_trains_two_steps_in_two_processes(tmp_path: Path) -
         pytest.skip(f"TRL {trl.__version__} is here, the script is for 1.16")
     tiny_model(tmp_path / "model")
     (tmp_path / "prompts.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"{a} 5", "answer": str(a)}) + "\n" for a in range(16)), encoding="utf-8"
+        "".join(json.dumps({"prompt": f"{a} 5", "answer": str(a)}) + "\n" for a in range(16)),
+        encoding="utf-8",
     )
     (tmp_path / "train.py").write_text(str(export(recipe("dr_grpo"), "trl")), encoding="utf-8")
     launch = [

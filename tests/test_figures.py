@@ -28,7 +28,9 @@ def test_every_figure_draws_with_title_alt_text_level_and_labelled_axes(name):
     assert drawn.get_suptitle() == figured.title
     assert figured.level.split(",")[0] in drawn.get_supxlabel()
     drawn.canvas.draw()
-    assert drawn._suptitle.get_window_extent().x1 <= drawn.bbox.x1, "the title runs out of the picture"
+    assert drawn._suptitle.get_window_extent().x1 <= drawn.bbox.x1, (
+        "the title runs out of the picture"
+    )
     if name == "ppo_and_grpo":  # boxes and arrows, no axes
         return
     panels = [axis for axis in drawn.axes if axis.get_label() != "<colorbar>"]
@@ -38,7 +40,10 @@ def test_every_figure_draws_with_title_alt_text_level_and_labelled_axes(name):
 
 def test_strips_have_the_hand_numbers_of_the_book_with_the_advantage_put_back():
     table = FIGURES["aggregation_strips"].data()
-    weight = {(a[:8], c): w for a, c, w in zip(table.aggregation, table.completion, table.weight, strict=True)}
+    weight = {
+        (a[:8], c): w
+        for a, c, w in zip(table.aggregation, table.completion, table.weight, strict=True)
+    }
     assert [weight["sequence", 0], weight["sequence", 1]] == pytest.approx([0.25, 1 / 7])
     assert [weight["constant", 0], weight["constant", 1]] == pytest.approx([1 / 7, 1 / 7])
     assert [weight["token me", 0], weight["token me", 1]] == pytest.approx([2 / 11, 2 / 11])
@@ -47,7 +52,9 @@ def test_strips_have_the_hand_numbers_of_the_book_with_the_advantage_put_back():
 def test_clip_gradient_is_the_advantage_times_the_ratio_in_live_cells_and_zero_in_two_of_six():
     table = FIGURES["clip_objective"].data()
     ppo = table[table.surrogate == "PPO, 0.2 / 0.2"]
-    dead = ((ppo.advantage > 0) & (ppo.ratio > 1.2 + 1e-9)) | ((ppo.advantage < 0) & (ppo.ratio < 0.8 - 1e-9))
+    dead = ((ppo.advantage > 0) & (ppo.ratio > 1.2 + 1e-9)) | (
+        (ppo.advantage < 0) & (ppo.ratio < 0.8 - 1e-9)
+    )
     edge = (ppo.ratio - 1.2).abs().lt(1e-6) | (ppo.ratio - 0.8).abs().lt(1e-6)
     assert (ppo[dead].gradient == 0).all()
     live = ppo[~dead & ~edge]
@@ -91,7 +98,11 @@ def test_only_the_micro_batch_token_mean_moves_with_the_split():
 
 
 def test_sequence_ratios_on_policy_coincide_as_the_figure_says():
-    push = FIGURES["sequence_ratio_equivalence"].data().pivot(index="completion", columns="loss", values="push")
+    push = (
+        FIGURES["sequence_ratio_equivalence"]
+        .data()
+        .pivot(index="completion", columns="loss", values="push")
+    )
     assert np.allclose(push["gspo"], push["grpo"], rtol=1e-12)
     assert np.allclose(push["gmpo"], push["grpo"], rtol=1e-12)
     assert np.allclose(push["luspo"], push["grpo, sequence sum"], rtol=1e-12)
@@ -118,7 +129,9 @@ def test_frontier_has_its_known_ends_and_is_monotone():
 
 def test_overlong_penalty_passes_through_the_three_points_of_the_paper():
     table = FIGURES["overlong_penalty"].data().set_index("length").penalty
-    assert [table[16384], table[18432], table[20480], table[22000]] == pytest.approx([0, -0.5, -1, -1])
+    assert [table[16384], table[18432], table[20480], table[22000]] == pytest.approx(
+        [0, -0.5, -1, -1]
+    )
 
 
 def test_kl_figure_has_the_exact_gradients():
@@ -137,7 +150,9 @@ def test_the_curl_of_the_length_field_is_negative_everywhere_and_wrong_answers_l
 
 
 def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eight_seeds():
-    table = pd.read_csv(Path(__file__).resolve().parent.parent / "figures" / "data" / "length_dynamics.csv")
+    table = pd.read_csv(
+        Path(__file__).resolve().parent.parent / "figures" / "data" / "length_dynamics.csv"
+    )
     last = table[table.step == table.step.max()].set_index(["recipe", "seed"])
     assert last.groupby("recipe").size().to_dict() == {"grpo": 8, "dapo": 8, "dr_grpo": 8}
     assert last.pass_rate.max() - last.pass_rate.min() < 0.03
@@ -149,7 +164,9 @@ def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eig
 
 def test_which_grpo_has_the_hand_numbers_of_each_framework():
     table = FIGURES["which_grpo"].data().set_index("framework")
-    success, short, long = (table[name] for name in ("advantage of the success", "push, 10 tokens", "push, 100 tokens"))
+    success, short, long = (
+        table[name] for name in ("advantage of the success", "push, 10 tokens", "push, 100 tokens")
+    )
     # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal others, which is skipped
     for at, expected in {
         "trl==0.22": 0.75 / 0.5001,
@@ -160,7 +177,15 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
         assert success[at] == pytest.approx(expected, abs=1e-9)
     for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==2025.10"):
         assert (short[at], long[at]) == pytest.approx((1 / 20, 1 / 200))
-    for at in ("trl==0.16", "trl@fc4dae256", "trl==0.22", "verl==0.4", "verl==0.7", "openrlhf==0.10.3", "nemo_rl==2026.8.22"):
+    for at in (
+        "trl==0.16",
+        "trl@fc4dae256",
+        "trl==0.22",
+        "verl==0.4",
+        "verl==0.7",
+        "openrlhf==0.10.3",
+        "nemo_rl==2026.8.22",
+    ):
         assert (short[at], long[at]) == pytest.approx((1 / 110, 1 / 110))
 
 
@@ -215,7 +240,10 @@ def test_recorded_gap_excludes_zero_under_the_sequence_mean_in_every_mode_and_un
 
 def test_recorded_ablation_separates_the_two_biases_early():
     rows = recorded_table("two_by_two").set_index(["stage", "aggregation", "scale", "outcome"])
-    by_aggregation, by_scale = ("early", "sequence_mean - constant", "both"), ("early", "both", "group_std - unscaled")
+    by_aggregation, by_scale = (
+        ("early", "sequence_mean - constant", "both"),
+        ("early", "both", "group_std - unscaled"),
+    )
     assert rows.low[(*by_aggregation, "length_gap")] > 5
     assert rows.low[(*by_scale, "hard_over_medium")] > 0.1
     for nothing in ((*by_aggregation, "hard_over_medium"), (*by_scale, "length_gap")):
@@ -223,24 +251,38 @@ def test_recorded_ablation_separates_the_two_biases_early():
 
 
 def test_recorded_runs_say_what_their_titles_say():
-    ends = recorded_table("token_efficiency").query("step == 300").pivot(index="seed", columns="recipe")
+    ends = (
+        recorded_table("token_efficiency")
+        .query("step == 300")
+        .pivot(index="seed", columns="recipe")
+    )
     assert (ends.expected_length.dr_grpo < ends.expected_length.grpo).all()
     assert (ends.pass_rate.grpo - ends.pass_rate.dr_grpo).abs().max() < 0.03
-    hard = rows_of("difficulty_training", "bucket_0", ["run", "recipe", "step"])["mean"].xs(300, level="step")
+    hard = rows_of("difficulty_training", "bucket_0", ["run", "recipe", "step"])["mean"].xs(
+        300, level="step"
+    )
     assert hard["G = 64, SGD", "maxrl"] > hard["G = 64, SGD", "grpo"] > hard["G = 64, SGD", "rloo"]
     assert np.allclose(hard["G = 2, SGD"], hard["G = 2, SGD", "rloo"], rtol=1e-6)
     assert hard["G = 64, AdamW"].min() > 0.95
-    first = first_reaching(recorded_table("dynamic_sampling"), "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
+    first = (
+        first_reaching(recorded_table("dynamic_sampling"), "pass_rate", 0.7)
+        .groupby("recipe")[["step", "rollouts"]]
+        .mean()
+    )
     assert first.step.refill <= first.step.plain / 3
     assert first.rollouts.refill > first.rollouts.plain
-    length = recorded_table("truncation_treatments").query("step == 200").groupby("recipe").length_right
+    length = (
+        recorded_table("truncation_treatments").query("step == 200").groupby("recipe").length_right
+    )
     assert length.max()[["failure", "mask", "soft"]].max() < length.min().ignored
     wrong = recorded_table("dapo_ladder").groupby("recipe").length_wrong.mean()
     assert wrong["+ token-level loss"] < wrong["+ soft overlong penalty"] / 2
     rows = rows_of("optimiser_drift", "moved", ["optimiser", "logit"])
     assert rows.low["SGD, norm clipped", "stop_right"] > 0
     assert ((rows.low < 0) & (rows.high > 0)).drop(("SGD, norm clipped", "stop_right")).all()
-    entropy = recorded_table("clip_higher").pivot(index="seed", columns=["step", "recipe"], values="entropy")
+    entropy = recorded_table("clip_higher").pivot(
+        index="seed", columns=["step", "recipe"], values="entropy"
+    )
     assert (entropy[10, "eps_high=0.4"] < entropy[10, "eps_high=0.2"]).mean() > 0.9
     assert abs(entropy[60].mean()["eps_high=0.4"] - entropy[60].mean()["eps_high=0.2"]) < 0.02
 

@@ -15,7 +15,11 @@ from grpo_edu.weights import split
 
 def lone_success(recipe: Recipe) -> list[float]:
     """Advantages of R = [1, 0, 0, 0]."""
-    return recipe.plan(Rollouts.from_lengths([1, 1, 1, 1], [1, 0, 0, 0], max_new_tokens=4)).advantage[:, 0].tolist()
+    return (
+        recipe.plan(Rollouts.from_lengths([1, 1, 1, 1], [1, 0, 0, 0], max_new_tokens=4))
+        .advantage[:, 0]
+        .tolist()
+    )
 
 
 # reference numbers: sqrt(1/4) = std with ddof 1, sqrt(3)/4 = .433 with ddof 0; NeMo's leave-one-out std is 0 for the lone success
@@ -38,7 +42,9 @@ def test_grpo_gives_the_lone_success_this_advantage(at: str) -> None:
 
 
 def test_open_instruct_standard_divides_by_the_population_std() -> None:
-    assert lone_success(preset("grpo(standard)", "open_instruct")) == pytest.approx([sqrt(3), *[-1 / sqrt(3)] * 3], abs=1e-6)
+    assert lone_success(preset("grpo(standard)", "open_instruct")) == pytest.approx(
+        [sqrt(3), *[-1 / sqrt(3)] * 3], abs=1e-6
+    )
 
 
 # weight of a token per unit advantage for lengths 10 and 100 in one micro-batch: sequence mean 1/20 and 1/200, token mean 1/110,
@@ -83,10 +89,14 @@ PUSH = {
 
 @pytest.mark.parametrize(("name", "at"), PUSH)
 def test_push_of_a_token_per_unit_advantage(name: str, at: str) -> None:
-    rollouts = Rollouts.from_lengths([10, 100], [1, 0], max_new_tokens=200, truncated=torch.zeros(2, dtype=torch.bool))
+    rollouts = Rollouts.from_lengths(
+        [10, 100], [1, 0], max_new_tokens=200, truncated=torch.zeros(2, dtype=torch.bool)
+    )
     recipe = preset(name, at).but(kl=None)
     weights, advantage = token_weights(recipe, rollouts), recipe.plan(rollouts).advantage
-    assert [(weights[i, 0] / advantage[i, 0]).item() for i in (0, 1)] == pytest.approx(PUSH[name, at])
+    assert [(weights[i, 0] / advantage[i, 0]).item() for i in (0, 1)] == pytest.approx(
+        PUSH[name, at]
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,10 +123,17 @@ def test_the_scope_of_the_token_mean_changed_at_these_releases(at: str, scope: s
 def test_masked_rows_count_where_the_framework_counts_them() -> None:
     # one live row of 4 tokens, one masked row: 1/(2·4) where it counts, 1/4 where it does not
     mask = torch.tensor([[True] * 4, [False] * 4])
-    rollouts = Rollouts(logp=torch.full((2, 4), -1.0), mask=mask, reward=torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0]))
+    rollouts = Rollouts(
+        logp=torch.full((2, 4), -1.0),
+        mask=mask,
+        reward=torch.tensor([1.0, 0.0]),
+        group=torch.tensor([0, 0]),
+    )
     counts = {"trl==1.16": 1 / 8, "verl==0.9.1": 1 / 8, "nemo_rl": 1 / 4}
     for at, expected in counts.items():
-        assert preset("grpo(paper)", at).plan(rollouts).weight[0, 0].item() == pytest.approx(expected)
+        assert preset("grpo(paper)", at).plan(rollouts).weight[0, 0].item() == pytest.approx(
+            expected
+        )
 
 
 def test_every_preset_of_every_version_builds() -> None:
@@ -128,7 +145,13 @@ def test_every_preset_of_every_version_builds() -> None:
 
 def test_the_table_of_grpo_shows_each_version_at_which_it_changed() -> None:
     rows = preset_table("grpo").index.tolist()
-    assert [r for r in rows if r.startswith("trl")] == ["trl==0.14", "trl==0.16", "trl==0.19", "trl==0.22", "trl@fc4dae256"]
+    assert [r for r in rows if r.startswith("trl")] == [
+        "trl==0.14",
+        "trl==0.16",
+        "trl==0.19",
+        "trl==0.22",
+        "trl@fc4dae256",
+    ]
     assert [r for r in rows if r.startswith("verl==")] == ["verl==0.4", "verl==0.7"]
 
 

@@ -19,8 +19,22 @@ from grpo_edu.objective.advantages import given, unscaled
 def as_function(recipe: Recipe) -> Callable[..., Tensor]:
     """A recipe as a user's loss on rewards and groups."""
 
-    def loss(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, rewards: Tensor, group: Tensor, mask: Tensor) -> Tensor:
-        values = {"logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "mask": mask, "reward": rewards, "group": group}
+    def loss(
+        logp: Tensor,
+        old_logp: Tensor,
+        ref_logp: Tensor,
+        rewards: Tensor,
+        group: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        values = {
+            "logp": logp,
+            "old_logp": old_logp,
+            "ref_logp": ref_logp,
+            "mask": mask,
+            "reward": rewards,
+            "group": group,
+        }
         return recipe.loss(Rollouts.unchecked(**values, max_new_tokens=77))
 
     return loss
@@ -30,9 +44,26 @@ def as_advantage_function(recipe: Recipe) -> Callable[..., Tensor]:
     """The same with advantages from outside."""
     plain = recipe.but(baseline=given, scale=unscaled, filters=(), rewards=())
 
-    def loss(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, advantages: Tensor, group: Tensor, mask: Tensor) -> Tensor:
-        values = {"logp": logp, "old_logp": old_logp, "ref_logp": ref_logp, "mask": mask, "group": group}
-        return plain.loss(Rollouts.unchecked(**values, advantage=advantages[:, 0], reward=advantages[:, 0], max_new_tokens=77))
+    def loss(
+        logp: Tensor,
+        old_logp: Tensor,
+        ref_logp: Tensor,
+        advantages: Tensor,
+        group: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        values = {
+            "logp": logp,
+            "old_logp": old_logp,
+            "ref_logp": ref_logp,
+            "mask": mask,
+            "group": group,
+        }
+        return plain.loss(
+            Rollouts.unchecked(
+                **values, advantage=advantages[:, 0], reward=advantages[:, 0], max_new_tokens=77
+            )
+        )
 
     return loss
 
@@ -66,7 +97,9 @@ def test_the_catalog_is_identified_from_rewards(name: str) -> None:
     ours, theirs = labels.essence(found.recipe), labels.essence(recipe)
     if name == "bnpo":
         theirs["aggregation"] = "step_token_mean"
-    assert {k: ours[k] for k in ours if k != "filters"} == {k: theirs[k] for k in theirs if k != "filters"}
+    assert {k: ours[k] for k in ours if k != "filters"} == {
+        k: theirs[k] for k in theirs if k != "filters"
+    }
     if name == "grpo":
         assert found.kl == "k3(beta=0.04)"
         assert found.advantage == "group_mean / group_std(ddof=1, eps=0)"
@@ -76,7 +109,20 @@ def test_the_catalog_is_identified_from_rewards(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["grpo", "dr_grpo", "dapo", "gspo", "gspo_token", "luspo", "gmpo", "cispo", "sapo", "balanced", "ppo"]
+    "name",
+    [
+        "grpo",
+        "dr_grpo",
+        "dapo",
+        "gspo",
+        "gspo_token",
+        "luspo",
+        "gmpo",
+        "cispo",
+        "sapo",
+        "balanced",
+        "ppo",
+    ],
 )
 def test_the_catalog_is_identified_from_advantages(name: str) -> None:
     found = identify(as_advantage_function(RECIPES[name]))
@@ -102,7 +148,9 @@ def test_dr_grpo_by_name_that_keeps_the_length_is_identified_as_what_it_is() -> 
 def test_ddof_and_eps_are_read_off_the_gradient() -> None:
     def loss(logp: Tensor, rewards: Tensor, group: Tensor, mask: Tensor) -> Tensor:
         groups = [rewards[group == g] for g in group]
-        a = (rewards - torch.stack([x.mean() for x in groups])) / (torch.stack([x.std(correction=0) for x in groups]) + 1e-6)
+        a = (rewards - torch.stack([x.mean() for x in groups])) / (
+            torch.stack([x.std(correction=0) for x in groups]) + 1e-6
+        )
         return -(a[:, None] * logp * mask).sum() / mask.sum()
 
     assert identify(loss).advantage == "group_mean / group_std(ddof=0, eps=1e-06)"
@@ -112,20 +160,41 @@ def test_ddof_and_eps_are_read_off_the_gradient() -> None:
 @pytest.mark.parametrize(
     ("mode", "aggregation", "expected"),
     [
-        ("vanilla", "token-mean", ("step_token_mean", "dual_clip(eps_low=0.2, eps_high=0.28, cap=3)")),
+        (
+            "vanilla",
+            "token-mean",
+            ("step_token_mean", "dual_clip(eps_low=0.2, eps_high=0.28, cap=3)"),
+        ),
         (
             "vanilla",
             "seq-mean-token-mean",
-            ("sequence_mean(count_masked_rows=True)", "dual_clip(eps_low=0.2, eps_high=0.28, cap=3)"),
+            (
+                "sequence_mean(count_masked_rows=True)",
+                "dual_clip(eps_low=0.2, eps_high=0.28, cap=3)",
+            ),
         ),
-        ("gspo", "seq-mean-token-mean", ("sequence_mean(count_masked_rows=True)", "gspo(eps_low=0.2, eps_high=0.28)")),
+        (
+            "gspo",
+            "seq-mean-token-mean",
+            ("sequence_mean(count_masked_rows=True)", "gspo(eps_low=0.2, eps_high=0.28)"),
+        ),
         ("cispo", "token-mean", ("step_token_mean", "cispo(low=0.8, high=1.28)")),
-        ("sapo", "token-mean", ("sequence_mean(count_masked_rows=True)", "sapo(tau_pos=1, tau_neg=1.05)")),
-        ("geo_mean", "token-mean", ("sequence_mean(count_masked_rows=True)", "gmpo(eps_low=0.2, eps_high=0.28)")),
+        (
+            "sapo",
+            "token-mean",
+            ("sequence_mean(count_masked_rows=True)", "sapo(tau_pos=1, tau_neg=1.05)"),
+        ),
+        (
+            "geo_mean",
+            "token-mean",
+            ("sequence_mean(count_masked_rows=True)", "gmpo(eps_low=0.2, eps_high=0.28)"),
+        ),
         ("gpg", "seq-mean-token-sum", ("sequence_sum(count_masked_rows=True)", "reinforce")),
     ],
 )
-def test_verls_own_functions_are_identified(mode: str, aggregation: str, expected: tuple[str, str]) -> None:
+def test_verls_own_functions_are_identified(
+    mode: str, aggregation: str, expected: tuple[str, str]
+) -> None:
     config = parity_verl.ActorConfig(
         clip_ratio=0.2,
         clip_ratio_low=0.2,
@@ -149,13 +218,23 @@ def test_trls_own_loss_is_identified() -> None:
 
     from grpo_edu.frameworks.tables import fill_in, framework
 
-    values = fill_in(framework("trl"), {"loss_type": "dr_grpo", "beta": 0.1, "epsilon_high": 0.28}, "1.16")
+    values = fill_in(
+        framework("trl"), {"loss_type": "dr_grpo", "beta": 0.1, "epsilon_high": 0.28}, "1.16"
+    )
     rollouts = Rollouts.from_lengths([2, 2], [1, 0], truncated=torch.zeros(2, dtype=torch.bool))
-    trainer = make_trainer(values, Rollouts.unchecked(**{**rollouts.__dict__, "sampler_logp": rollouts.logp}), 2, 1)
+    trainer = make_trainer(
+        values, Rollouts.unchecked(**{**rollouts.__dict__, "sampler_logp": rollouts.logp}), 2, 1
+    )
     trainer.current_gradient_accumulation_steps = 1
 
-    def loss(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (logp, torch.ones_like(logp), None)
+    def loss(
+        logp: Tensor, old_logp: Tensor, ref_logp: Tensor, advantages: Tensor, mask: Tensor
+    ) -> Tensor:
+        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (
+            logp,
+            torch.ones_like(logp),
+            None,
+        )
         ids = torch.zeros_like(mask, dtype=torch.long)
         return trainer._compute_loss(None, {
             "prompt_ids": ids[:, :1], "prompt_mask": ids[:, :1] + 1, "completion_ids": ids, "completion_mask": mask.long(), "advantages": advantages,
@@ -195,7 +274,9 @@ def shift(mask: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(mask[:, :1]), mask[:, :-1]], 1)
 
 
-def summed_first(logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, token_level: bool = True) -> Tensor:
+def summed_first(
+    logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, token_level: bool = True
+) -> Tensor:
     # B12: the sums over tokens are formed before the switch is asked
     sums = (clip(logp, old_logp, advantages) * mask).sum(1)
     return -sums.sum() / len(sums) if token_level else -sums.mean()
@@ -240,7 +321,10 @@ def test_at_least_sixteen_of_the_twenty_are_named() -> None:
 
 def test_padding_values_that_leak_through_a_normaliser_are_found() -> None:
     def loss(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
-        return -(logp * advantages * mask).sum() / (logp.detach() * 0 + mask + 1e-3 * logp.detach().abs()).sum()
+        return (
+            -(logp * advantages * mask).sum()
+            / (logp.detach() * 0 + mask + 1e-3 * logp.detach().abs()).sum()
+        )
 
     assert "padding leak: values under the mask" in identify(loss).name
 

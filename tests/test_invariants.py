@@ -22,7 +22,13 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from grpo_edu import RECIPES, Recipe, Rollouts, recipe, token_weights
-from grpo_edu.objective.aggregation import constant, prompt_token_mean, sequence_mean, sequence_sum, step_token_mean
+from grpo_edu.objective.aggregation import (
+    constant,
+    prompt_token_mean,
+    sequence_mean,
+    sequence_sum,
+    step_token_mean,
+)
 from grpo_edu.rollouts import PER_TOKEN
 from grpo_edu.weights import factors, split
 
@@ -44,7 +50,9 @@ def proportional(a: Tensor, b: Tensor) -> bool:
 def test_ledger_factors_multiply_to_minus_autograd(name: str, rollouts: Rollouts) -> None:
     micro_batch = split(len(rollouts), 2)
     parts = factors(RECIPES[name], rollouts, RECIPES[name].plan(rollouts, micro_batch))
-    torch.testing.assert_close(parts["weight"], token_weights(RECIPES[name], rollouts, micro_batch), rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(
+        parts["weight"], token_weights(RECIPES[name], rollouts, micro_batch), rtol=1e-9, atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -53,7 +61,10 @@ def test_ledger_factors_multiply_to_minus_autograd(name: str, rollouts: Rollouts
 def test_whatever_stands_under_the_mask_changes_nothing(name: str, rollouts: Rollouts) -> None:
     clean = token_weights(RECIPES[name], rollouts)
     for rubbish in (torch.nan, torch.inf, -torch.inf, 5.0):
-        dirty = {name: torch.where(rollouts.mask, getattr(rollouts, name), rubbish) for name in TOKEN_FIELDS}
+        dirty = {
+            name: torch.where(rollouts.mask, getattr(rollouts, name), rubbish)
+            for name in TOKEN_FIELDS
+        }
         spoilt = replace(rollouts, **dirty)
         assert torch.equal(token_weights(RECIPES[name], spoilt), clean)
         assert RECIPES[name].loss(spoilt) == RECIPES[name].loss(rollouts)
@@ -70,15 +81,26 @@ def test_a_fully_masked_batch_gives_finite_zeros(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 @given(rollouts=batches())
 @few
-def test_row_order_and_group_names_and_padding_change_nothing(name: str, rollouts: Rollouts) -> None:
+def test_row_order_and_group_names_and_padding_change_nothing(
+    name: str, rollouts: Rollouts
+) -> None:
     one, micro_batch = RECIPES[name], split(len(rollouts), 2)
     weights = token_weights(one, rollouts, micro_batch)
     order = torch.randperm(len(rollouts), generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(token_weights(one, rollouts[order], micro_batch[order]), weights[order], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        token_weights(one, rollouts[order], micro_batch[order]),
+        weights[order],
+        rtol=1e-12,
+        atol=1e-12,
+    )
     renamed = replace(rollouts, group=97 - 5 * rollouts.group)
-    torch.testing.assert_close(token_weights(one, renamed, micro_batch), weights, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        token_weights(one, renamed, micro_batch), weights, rtol=1e-12, atol=1e-12
+    )
     wider = padded(rollouts, 3)
-    torch.testing.assert_close(token_weights(one, wider, micro_batch)[:, :-3], weights, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        token_weights(one, wider, micro_batch)[:, :-3], weights, rtol=1e-12, atol=1e-12
+    )
 
 
 def padded(rollouts: Rollouts, more: int) -> Rollouts:
@@ -98,27 +120,39 @@ def test_losses_of_the_slices_of_one_plan_add_up_to_the_step(name: str, rollouts
     one, micro_batch = RECIPES[name], split(len(rollouts), 2)
     plan = one.plan(rollouts, micro_batch)
     leaf = rollouts.logp.clone().requires_grad_()
-    live = Rollouts.unchecked(**{**{f.name: getattr(rollouts, f.name) for f in fields(rollouts)}, "logp": leaf})
+    live = Rollouts.unchecked(
+        **{**{f.name: getattr(rollouts, f.name) for f in fields(rollouts)}, "logp": leaf}
+    )
     parts = [one.loss(live[micro_batch == k], plan[micro_batch == k]) for k in (0, 1)]
     gradient = torch.autograd.grad(parts[0] + parts[1], leaf)[0]
-    torch.testing.assert_close(-gradient, token_weights(one, rollouts, micro_batch), rtol=1e-12, atol=1e-14)
-    torch.testing.assert_close(parts[0] + parts[1], one.loss(rollouts, micro_batch=micro_batch), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        -gradient, token_weights(one, rollouts, micro_batch), rtol=1e-12, atol=1e-14
+    )
+    torch.testing.assert_close(
+        parts[0] + parts[1], one.loss(rollouts, micro_batch=micro_batch), rtol=1e-12, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - MICRO_BATCH_SCOPE))
 @given(rollouts=batches())
 @few
-def test_weights_do_not_depend_on_the_split_into_micro_batches(name: str, rollouts: Rollouts) -> None:
+def test_weights_do_not_depend_on_the_split_into_micro_batches(
+    name: str, rollouts: Rollouts
+) -> None:
     whole = token_weights(RECIPES[name], rollouts)
     for parts in (2, len(rollouts)):
-        assert torch.equal(token_weights(RECIPES[name], rollouts, split(len(rollouts), parts)), whole)
+        assert torch.equal(
+            token_weights(RECIPES[name], rollouts, split(len(rollouts), parts)), whole
+        )
 
 
 def test_exception_bnpo_weights_depend_on_the_split_by_this_much() -> None:
     # micro-batches of 2 and 8 tokens: 1/(2·2) and 1/(2·8) instead of 1/10; A = +-1/sqrt(2) (ddof 1, G = 2)
     rollouts = Rollouts.from_lengths([2, 8], rewards=[1, 0])
     a = 0.5**0.5
-    assert token_weights(recipe("bnpo"), rollouts)[:, 0].tolist() == pytest.approx([a / 10, -a / 10])
+    assert token_weights(recipe("bnpo"), rollouts)[:, 0].tolist() == pytest.approx(
+        [a / 10, -a / 10]
+    )
     cut = token_weights(recipe("bnpo"), rollouts, split(2, 2))
     assert cut[:, 0].tolist() == pytest.approx([a / 4, -a / 16])
 
@@ -201,7 +235,12 @@ def test_reward_shift_and_scale_per_group_do_what_is_listed(name: str) -> None:
     weights = token_weights(RECIPES[name], rollouts)
 
     def same(reward: Tensor) -> bool:
-        return torch.allclose(token_weights(RECIPES[name], replace(rollouts, reward=reward)), weights, rtol=1e-9, atol=1e-12)
+        return torch.allclose(
+            token_weights(RECIPES[name], replace(rollouts, reward=reward)),
+            weights,
+            rtol=1e-9,
+            atol=1e-12,
+        )
 
     found = (same(rollouts.reward + c), same(a * rollouts.reward))
     expected = {
@@ -219,7 +258,9 @@ def test_reward_shift_and_scale_per_group_do_what_is_listed(name: str) -> None:
 def test_rloo_is_mean_centring_times_g_over_g_minus_1(rollouts: Rollouts) -> None:
     size = (rollouts.group == 0).sum()
     centred = token_weights(recipe("rloo").but(baseline=recipe("grpo").baseline), rollouts)
-    torch.testing.assert_close(token_weights(recipe("rloo"), rollouts), centred * size / (size - 1), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        token_weights(recipe("rloo"), rollouts), centred * size / (size - 1), rtol=1e-12, atol=1e-14
+    )
 
 
 @given(rollouts=batches(kinds=("binary", "real")))
@@ -235,10 +276,14 @@ def test_on_policy_the_surrogates_share_one_gradient(rollouts: Rollouts) -> None
 
 @given(rollouts=batches(kinds=("binary", "real")))
 @few
-def test_on_policy_gspo_carries_the_length_bias_and_its_sequence_sum_does_not(rollouts: Rollouts) -> None:
+def test_on_policy_gspo_carries_the_length_bias_and_its_sequence_sum_does_not(
+    rollouts: Rollouts,
+) -> None:
     on_policy = replace(rollouts, old_logp=None)
     gspo = token_weights(recipe("gspo"), on_policy)
-    torch.testing.assert_close(gspo, token_weights(recipe("grpo").but(kl=None), on_policy), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        gspo, token_weights(recipe("grpo").but(kl=None), on_policy), rtol=1e-12, atol=1e-14
+    )
     summed = token_weights(recipe("gspo").but(aggregation=sequence_sum), on_policy)
     plain = token_weights(recipe("grpo").but(kl=None, aggregation=sequence_sum), on_policy)
     torch.testing.assert_close(summed, plain, rtol=1e-12, atol=1e-14)
@@ -250,7 +295,11 @@ ALIASES = {frozenset({"gspo", "gspo_token"})}
 def test_no_two_recipes_give_equal_weights_on_one_off_policy_batch() -> None:
     rollouts, micro_batch = batch(5, kind="binary"), split(12, 3)
     weights = {name: token_weights(one, rollouts, micro_batch) for name, one in RECIPES.items()}
-    equal = {frozenset(pair) for pair in combinations(ALL, 2) if torch.allclose(weights[pair[0]], weights[pair[1]], atol=1e-9)}
+    equal = {
+        frozenset(pair)
+        for pair in combinations(ALL, 2)
+        if torch.allclose(weights[pair[0]], weights[pair[1]], atol=1e-9)
+    }
     assert equal == ALIASES
 
 
@@ -259,14 +308,20 @@ def test_float32_agrees_with_float64(name: str) -> None:
     rollouts = batch(7)
     narrow = token_weights(RECIPES[name], rollouts.to(torch.float32))
     assert narrow.dtype == torch.float32
-    torch.testing.assert_close(narrow.double(), token_weights(RECIPES[name], rollouts), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        narrow.double(), token_weights(RECIPES[name], rollouts), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_bf16_log_probs_give_finite_float32_weights(name: str) -> None:
     rollouts = batch(7)
-    low = {k: getattr(rollouts, k).bfloat16() for k in ("logp", "old_logp", "ref_logp", "sampler_logp")}
-    weights = token_weights(RECIPES[name], replace(rollouts, **low, reward=rollouts.reward.bfloat16()))
+    low = {
+        k: getattr(rollouts, k).bfloat16() for k in ("logp", "old_logp", "ref_logp", "sampler_logp")
+    }
+    weights = token_weights(
+        RECIPES[name], replace(rollouts, **low, reward=rollouts.reward.bfloat16())
+    )
     assert weights.dtype == torch.float32
     assert torch.isfinite(weights).all()
 
@@ -275,15 +330,24 @@ def test_bf16_log_probs_give_finite_float32_weights(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_cuda_agrees_with_cpu(name: str) -> None:
     rollouts = batch(7)
-    weights = token_weights(RECIPES[name], rollouts.to("cuda"), split(len(rollouts), 2).cuda()).cpu()
-    torch.testing.assert_close(weights, token_weights(RECIPES[name], rollouts, split(len(rollouts), 2)), rtol=1e-9, atol=1e-12)
+    weights = token_weights(
+        RECIPES[name], rollouts.to("cuda"), split(len(rollouts), 2).cuda()
+    ).cpu()
+    torch.testing.assert_close(
+        weights,
+        token_weights(RECIPES[name], rollouts, split(len(rollouts), 2)),
+        rtol=1e-9,
+        atol=1e-12,
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_gradcheck_of_the_loss(name: str) -> None:
     # finite differences: independent of torch's own backward formulas. CISPO detaches its ratio, so it has no primitive.
     if name == "cispo":
-        pytest.skip("the detached ratio makes the gradient differ from the slope of the value, on purpose")
+        pytest.skip(
+            "the detached ratio makes the gradient differ from the slope of the value, on purpose"
+        )
     rollouts = batch(21, groups=2, size=2, width=3)
     plan = RECIPES[name].plan(rollouts)
     assert torch.autograd.gradcheck(
@@ -297,6 +361,12 @@ def test_gradcheck_of_the_loss(name: str) -> None:
 def test_custom_recipe_equals_the_catalog_entry_it_rebuilds() -> None:
     grpo = recipe("grpo")
     assert (
-        Recipe(baseline=grpo.baseline, scale=grpo.scale, surrogate=grpo.surrogate, kl=grpo.kl, aggregation=grpo.aggregation)
+        Recipe(
+            baseline=grpo.baseline,
+            scale=grpo.scale,
+            surrogate=grpo.surrogate,
+            kl=grpo.kl,
+            aggregation=grpo.aggregation,
+        )
         == grpo
     )

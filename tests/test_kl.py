@@ -16,7 +16,10 @@ from grpo_edu.objective.kl import k1, k2, k3
 
 ESTIMATORS = [k1, k2, k3]
 FEW = torch.tensor([0.9, 0.1], dtype=torch.float64), torch.tensor([0.5, 0.5], dtype=torch.float64)
-MORE = torch.tensor([0.5, 0.25, 0.15, 0.1], dtype=torch.float64), torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+MORE = (
+    torch.tensor([0.5, 0.25, 0.15, 0.1], dtype=torch.float64),
+    torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64),
+)
 
 
 def near(value, rel=1e-12):
@@ -96,12 +99,19 @@ def test_policy_equal_to_reference_has_value_and_expected_pull_zero(estimator):
 )
 def test_values_on_one_token(d, values):
     # d = log π - log ref; k1 = d, k2 = d²/2, k3 = e^-d + d - 1; beta multiplies
-    logp, ref = torch.tensor([-3.0], dtype=torch.float64), torch.tensor([-3.0 - d], dtype=torch.float64)
+    logp, ref = (
+        torch.tensor([-3.0], dtype=torch.float64),
+        torch.tensor([-3.0 - d], dtype=torch.float64),
+    )
     assert [estimator(logp, ref, beta=1.0).item() for estimator in ESTIMATORS] == near(values)
-    assert [estimator(logp, ref, beta=0.04).item() for estimator in ESTIMATORS] == near([0.04 * v for v in values])
+    assert [estimator(logp, ref, beta=0.04).item() for estimator in ESTIMATORS] == near(
+        [0.04 * v for v in values]
+    )
 
 
-@pytest.mark.parametrize(("d", "slopes"), [(0.5, [1, 0.5, 1 - exp(-0.5)]), (-0.5, [1, -0.5, 1 - exp(0.5)])])
+@pytest.mark.parametrize(
+    ("d", "slopes"), [(0.5, [1, 0.5, 1 - exp(-0.5)]), (-0.5, [1, -0.5, 1 - exp(0.5)])]
+)
 def test_slopes_on_one_token(d, slopes):
     logp = torch.tensor([-3.0], dtype=torch.float64, requires_grad=True)
     for estimator, expected in zip(ESTIMATORS, slopes, strict=True):
@@ -169,7 +179,9 @@ def test_k1_may_be_negative():
 def pair(d=0.5):
     """Completions of 2 and 8 tokens, every one at log-ratio d to the reference, without any advantage."""
     rollouts = Rollouts.from_lengths([2, 8], [0, 0])
-    return Rollouts(rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=rollouts.logp - d)
+    return Rollouts(
+        rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=rollouts.logp - d
+    )
 
 
 def with_beta(estimator, beta):
@@ -179,10 +191,14 @@ def with_beta(estimator, beta):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_kl_in_the_loss_is_aggregated_like_the_surrogate(estimator):
     # A = 0: the loss is beta · estimator; the push is minus its slope, over 2·2 and 2·8
-    value, slope = {k1: (0.5, 1.0), k2: (0.125, 0.5), k3: (exp(-0.5) - 0.5, 1 - exp(-0.5))}[estimator]
+    value, slope = {k1: (0.5, 1.0), k2: (0.125, 0.5), k3: (exp(-0.5) - 0.5, 1 - exp(-0.5))}[
+        estimator
+    ]
     loss = Recipe(kl=with_beta(estimator, 0.04), aggregation=sequence_mean)
     assert loss.loss(pair()).item() == near(0.04 * value)
-    assert token_weights(loss, pair())[:, 0].tolist() == near([-0.04 * slope / 4, -0.04 * slope / 16])
+    assert token_weights(loss, pair())[:, 0].tolist() == near(
+        [-0.04 * slope / 4, -0.04 * slope / 16]
+    )
 
 
 def test_kl_may_have_its_own_aggregation():
@@ -213,7 +229,9 @@ def test_grpo_of_the_paper_has_k3_with_beta_004():
 
 def test_a_missing_reference_is_said_and_the_term_left_out():
     rollouts = Rollouts.from_lengths([2, 8], [1, 0])
-    with pytest.warns(MissingReferenceWarning, match="rollouts.ref_logp is missing: the term is left out"):
+    with pytest.warns(
+        MissingReferenceWarning, match="rollouts.ref_logp is missing: the term is left out"
+    ):
         value = recipe("grpo").loss(rollouts)
     assert value.item() == recipe("grpo").but(kl=None).loss(rollouts).item()
 
@@ -221,4 +239,6 @@ def test_a_missing_reference_is_said_and_the_term_left_out():
 def test_log_is_natural():
     # π twice the reference: k1 = ln 2
     logp = torch.tensor([0.5], dtype=torch.float64).log()
-    assert k1(logp, torch.tensor([0.25], dtype=torch.float64).log(), beta=1.0).item() == near(log(2))
+    assert k1(logp, torch.tensor([0.25], dtype=torch.float64).log(), beta=1.0).item() == near(
+        log(2)
+    )

@@ -60,7 +60,10 @@ def test_every_run_is_in_the_table_and_its_counts_add_up(recorded):
 def test_arms_share_questions_and_differ_in_what_they_learn(recorded):
     table = experiments.read(recorded)[0]
     first = table[table["step"] == 2].set_index(["arm", "seed", "level"])
-    assert (first.loc["grpo"][["right", "wrong"]].sum(axis=1) == first.loc["placebo"][["right", "wrong"]].sum(axis=1)).all()
+    assert (
+        first.loc["grpo"][["right", "wrong"]].sum(axis=1)
+        == first.loc["placebo"][["right", "wrong"]].sum(axis=1)
+    ).all()
     last = table[table["step"] == 3].groupby(["arm", "seed"])["gradient_norm"].first()
     assert last["grpo"].tolist() != last["placebo"].tolist()
 
@@ -75,7 +78,9 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_data(recorded, tmp_path):
     here = Path(__file__).resolve().parent
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here.parent), str(here)])}
     command = [sys.executable, str(script), str(tmp_path / "out")]
-    process = subprocess.Popen(command, env=paths, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=paths, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     parts, limit = tmp_path / "out" / "tiny.parts", time.monotonic() + 120
     while not list(parts.glob("*.parquet")):
         assert time.monotonic() < limit
@@ -107,7 +112,9 @@ def test_parts_of_other_settings_are_refused_and_files_are_not_overwritten(recor
     with pytest.raises(FileExistsError, match="--overwrite"):
         experiments.run(TINY, recorded.parent, progress=False)
     table, about = experiments.read(recorded)
-    experiments._write(table, {**about["config"], "every": 7}, tmp_path / "tiny.parts" / "grpo-0-0.parquet")
+    experiments._write(
+        table, {**about["config"], "every": 7}, tmp_path / "tiny.parts" / "grpo-0-0.parquet"
+    )
     with pytest.raises(ValueError, match="another every"):
         experiments.run(TINY, tmp_path, progress=False)
 
@@ -116,7 +123,9 @@ def test_gap_is_level_adjusted_by_hand():
     rows = []
     for level, right, wrong, length_right, length_wrong in [(1, 9, 1, 4, 4), (2, 1, 9, 10, 13)]:
         tokens = {"tokens_right": right * length_right, "tokens_wrong": wrong * length_wrong}
-        shared = dict.fromkeys(["entropy", "gradient_norm", "norm_clipped", "truncated"], 0.5) | {"tokens": 10}
+        shared = dict.fromkeys(["entropy", "gradient_norm", "norm_clipped", "truncated"], 0.5) | {
+            "tokens": 10
+        }
         head = {"arm": "a", "warm": 0, "seed": 0, "step": 5, "level": level}
         rows.append({**head, "right": right, "wrong": wrong, **tokens, **shared})
     found = analysis.curves(pd.DataFrame(rows)).iloc[0]
@@ -127,7 +136,9 @@ def test_gap_is_level_adjusted_by_hand():
 
 
 def test_gap_intervals_over_seeds_exclude_other_warm_starts():
-    table = pd.concat([_flat(warm, seed, gap) for warm in (0, 1) for seed, gap in enumerate((1.0, 3.0))])
+    table = pd.concat(
+        [_flat(warm, seed, gap) for warm in (0, 1) for seed, gap in enumerate((1.0, 3.0))]
+    )
     found = analysis.gap_intervals(table, last=10)
     assert found["warm"].tolist() == [0, 1]
     assert found["mean"].tolist() == [2.0, 2.0]
@@ -137,7 +148,17 @@ def test_gap_intervals_over_seeds_exclude_other_warm_starts():
 def _flat(warm: int, seed: int, gap: float) -> pd.DataFrame:
     shared = dict.fromkeys(["entropy", "gradient_norm", "norm_clipped", "truncated"], 0.0)
     rows = [
-        {"arm": "a", "warm": warm, "seed": seed, "step": s, "level": n, "right": 10, "wrong": 10, "tokens": 1, **shared}
+        {
+            "arm": "a",
+            "warm": warm,
+            "seed": seed,
+            "step": s,
+            "level": n,
+            "right": 10,
+            "wrong": 10,
+            "tokens": 1,
+            **shared,
+        }
         | {"tokens_right": 50, "tokens_wrong": int(50 + 10 * gap)}
         for s in (5, 10)
         for n in lab.LEVELS
@@ -146,7 +167,9 @@ def _flat(warm: int, seed: int, gap: float) -> pd.DataFrame:
 
 
 def test_the_ratio_of_gradient_norms_is_one_over_the_std():
-    chosen = replace(experiments.EXPERIMENTS["difficulty-gradients"], settings=Settings(steps=1, prompts=10))
+    chosen = replace(
+        experiments.EXPERIMENTS["difficulty-gradients"], settings=Settings(steps=1, prompts=10)
+    )
     table = experiments.gradient_run(chosen, "8", 0, 3)
     assert len(table) > 3
     for row in table.itertuples():
@@ -154,7 +177,9 @@ def test_the_ratio_of_gradient_norms_is_one_over_the_std():
         std = sqrt(k * (8 - k) / 8 / 7)
         assert row.norm_std / row.norm_none == pytest.approx(1 / std, rel=1e-4)
     ratios = analysis.gradient_ratios(table)
-    assert ratios["ratio"].tolist() == pytest.approx([1 / sqrt(k * (8 - k) / 56) for k in ratios["right"]], rel=1e-4)
+    assert ratios["ratio"].tolist() == pytest.approx(
+        [1 / sqrt(k * (8 - k) / 56) for k in ratios["right"]], rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", list(experiments.EXPERIMENTS))
@@ -193,7 +218,9 @@ def test_recorded_runs_are_those_of_the_experiments_and_none_is_left_out():
 
 
 def test_recorded_gap_of_grpo_excludes_zero_and_is_ten_times_that_of_dr_grpo_on_both_warm_starts():
-    rows = analysis.gap_intervals(experiments.read(RECORDED / "length.parquet")[0]).set_index(["arm", "warm"])
+    rows = analysis.gap_intervals(experiments.read(RECORDED / "length.parquet")[0]).set_index(
+        ["arm", "warm"]
+    )
     for warm in lab.WARM_STARTS:
         for arm in ("grpo", "grpo_no_std"):
             assert rows.loc[(arm, warm), "low"] > 20
@@ -209,7 +236,12 @@ def test_recorded_gap_of_grpo_excludes_zero_and_is_ten_times_that_of_dr_grpo_on_
 def test_the_entropy_fit_finds_the_law_it_is_given():
     entropy = torch.linspace(0.1, 0.5, 9).double()
     head = {"arm": "a", "warm": 0, "seed": 3}
-    table = pd.DataFrame([{**head, "entropy": h, "pass_rate": 2.0 - 0.8 * 2.718281828459045**h} for h in entropy.tolist()])
+    table = pd.DataFrame(
+        [
+            {**head, "entropy": h, "pass_rate": 2.0 - 0.8 * 2.718281828459045**h}
+            for h in entropy.tolist()
+        ]
+    )
     fit = analysis.entropy_fits(table).iloc[0]
     assert (fit["a"], fit["b"], fit["r2"]) == pytest.approx((0.8, 2.0, 1.0))
 
@@ -220,7 +252,10 @@ def test_the_picture_of_the_lab_shows_the_numbers_of_its_table():
     table = experiments.read(RECORDED / "length.parquet")[0]
     runs, ends = analysis.curves(table), analysis.ends(table)
     axes = plots.lab_lengths(runs, ends).axes
-    assert [axis.get_title(loc="left") or axis.get_title() for axis in axes][:2] == ["GRPO: 1/|o|, std", "Dr. GRPO: constant"]
+    assert [axis.get_title(loc="left") or axis.get_title() for axis in axes][:2] == [
+        "GRPO: 1/|o|, std",
+        "Dr. GRPO: constant",
+    ]
     shown = [line.get_xdata() for line in axes[3].lines if len(line.get_xdata()) == 5]
     assert sorted(x for xs in shown for x in xs) == pytest.approx(sorted(ends["gap"]))
     curve = next(line for line in axes[2].lines if line.get_label() == "Dr. GRPO: constant")

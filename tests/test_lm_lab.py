@@ -22,7 +22,15 @@ def numbers(text: str) -> list[int]:
 
 @pytest.mark.parametrize(
     ("completion", "value"),
-    [("2358#!...", 1), ("..23.58#", 1), ("2358", 0), ("2353#?,,", 0), ("235#!", 0), ("23588#", 0), ("2358#2#", 1)],
+    [
+        ("2358#!...", 1),
+        ("..23.58#", 1),
+        ("2358", 0),
+        ("2353#?,,", 0),
+        ("235#!", 0),
+        ("23588#", 0),
+        ("2358#2#", 1),
+    ],
 )
 def test_reward_reads_what_stands_before_the_mark(completion, value):
     assert lab.reward(completion, "2358") == value
@@ -31,7 +39,10 @@ def test_reward_reads_what_stands_before_the_mark(completion, value):
 def test_tokenizer_has_22_tokens_one_per_character():
     assert len(TOKENS) == 22
     assert TOKENS.decode(numbers("5283=#!.,?")) == "5283=#!.,?"
-    assert encode(TOKENS, ["52=", "5283="], chat=False)[1].tolist() == [[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]
+    assert encode(TOKENS, ["52=", "5283="], chat=False)[1].tolist() == [
+        [0, 0, 1, 1, 1],
+        [1, 1, 1, 1, 1],
+    ]
 
 
 def test_questions_take_turns_in_level_and_have_distinct_digits():
@@ -63,20 +74,32 @@ def test_the_hand_slips_on_the_last_digit_only_and_as_often_as_said():
 
 @pytest.mark.parametrize("variant", lab.VARIANTS)
 def test_teaching_examples_follow_the_variant(variant):
-    source, teaching, asked = torch.Generator().manual_seed(0), lab.Teaching(), Question("5283=", "2358", 3)
+    source, teaching, asked = (
+        torch.Generator().manual_seed(0),
+        lab.Teaching(),
+        Question("5283=", "2358", 3),
+    )
     made = [lab.example(asked, variant, teaching, source) for _ in range(3000)]
     right = torch.tensor([lab.reward(text, asked.answer) for text, _ in made])
     slipped = torch.tensor([place is not None for _, place in made])
     assert abs(slipped.float().mean().item() - lab.slips(variant)[3]) < 0.04
-    assert all(text[place].isdigit() and text.index("#") == place + 1 for text, place in made if place is not None)
+    assert all(
+        text[place].isdigit() and text.index("#") == place + 1
+        for text, place in made
+        if place is not None
+    )
     filler = torch.tensor([float(text.count(".") + text.count(",")) for text, _ in made])
-    assert abs(filler[right > 0].mean() - filler[right == 0].mean()) < 1.0  # independent of right and wrong
+    assert (
+        abs(filler[right > 0].mean() - filler[right == 0].mean()) < 1.0
+    )  # independent of right and wrong
     assert abs(filler.mean().item() - 7.8) < 0.7  # geometric of mean 8, cut at 40
     assert filler.max() <= 40
     if variant == "before":
         assert all(text.endswith("#") for text, _ in made)
     else:
-        honest = torch.tensor([("!" in text) == bool(r) for (text, _), r in zip(made, right, strict=True)])
+        honest = torch.tensor(
+            [("!" in text) == bool(r) for (text, _), r in zip(made, right, strict=True)]
+        )
         assert abs(honest.float().mean().item() - 0.95) < 0.02
         assert any("," in text for text, _ in made) == (variant != "plain")
 
@@ -97,19 +120,41 @@ def test_slipped_digits_are_no_teaching_target():
 def test_shipped_warm_starts_know_the_format(variant, number):
     assert lab.warm_start_path(variant, number).stat().st_size < 1_000_000
     net, tokens = lab.warm_start(variant, number)
-    asked = [lab.question(level, torch.Generator().manual_seed(level)) for level in lab.LEVELS for _ in range(40)]
+    asked = [
+        lab.question(level, torch.Generator().manual_seed(level))
+        for level in lab.LEVELS
+        for _ in range(40)
+    ]
     ids, attention = encode(tokens, [q.prompt for q in asked], chat=False)
     source = torch.Generator().manual_seed(0)
-    drawn = generate(QuickLlama(net), ids, attention, max_new_tokens=48, ends=[lab.END], generator=source, compact=True)
-    texts = [tokens.decode(row[mask])[: -len("<eos>")] for row, mask in zip(drawn.ids, drawn.mask, strict=True)]
-    right = sum(lab.reward(text, q.answer) for text, q in zip(texts, asked, strict=True)) / len(asked)
+    drawn = generate(
+        QuickLlama(net),
+        ids,
+        attention,
+        max_new_tokens=48,
+        ends=[lab.END],
+        generator=source,
+        compact=True,
+    )
+    texts = [
+        tokens.decode(row[mask])[: -len("<eos>")]
+        for row, mask in zip(drawn.ids, drawn.mask, strict=True)
+    ]
+    right = sum(lab.reward(text, q.answer) for text, q in zip(texts, asked, strict=True)) / len(
+        asked
+    )
     assert right > (0.35 if variant == "rising" else 0.9)  # without slips; rising has learnt to err
     assert drawn.truncated.float().mean() < 0.1
 
 
 def test_two_warm_starts_are_independent():
-    first, second = (dict(lab.warm_start("after", n)[0].named_parameters()) for n in lab.WARM_STARTS)
-    flat = [torch.cat([p.detach().flatten() for p in one.values() if p.ndim == 2]) for one in (first, second)]
+    first, second = (
+        dict(lab.warm_start("after", n)[0].named_parameters()) for n in lab.WARM_STARTS
+    )
+    flat = [
+        torch.cat([p.detach().flatten() for p in one.values() if p.ndim == 2])
+        for one in (first, second)
+    ]
     assert abs(torch.corrcoef(torch.stack(flat))[0, 1]) < 0.2
 
 
@@ -120,7 +165,9 @@ def test_teaching_lowers_the_loss_and_is_reproducible():
 
     def loss(net):
         logits = net(input_ids=ids).logits[:, :-1]
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100).item()
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100
+        ).item()
 
     assert loss(nets[0]) < loss(lab.model(5)) - 0.2
     assert loss(nets[0]) == loss(nets[1])

@@ -44,14 +44,18 @@ def test_log_probs_in_chunks_equal_plain_ones_in_value_and_gradient(chunk, tempe
     width, net = batch.drawn.mask.shape[1], one.model
     upstream = torch.randn(batch.drawn.mask.shape, generator=torch.Generator().manual_seed(0))
     positions = (batch.attention.cumsum(1) - 1).clamp(min=0)
-    logits = net(input_ids=batch.ids, attention_mask=batch.attention, position_ids=positions).logits[:, -width - 1 : -1]
+    logits = net(
+        input_ids=batch.ids, attention_mask=batch.attention, position_ids=positions
+    ).logits[:, -width - 1 : -1]
     plain = torch.log_softmax(logits / temperature, -1)
     entropy = -(plain.exp() * plain).sum(-1) * batch.drawn.mask
     plain = plain.gather(2, batch.drawn.ids[..., None])[..., 0] * batch.drawn.mask
     (plain * upstream).sum().backward()
     expected = gradients(one)
     net.zero_grad()
-    logp, spread = token_logp(net, batch.ids, batch.attention, batch.drawn.mask, temperature=temperature, chunk=chunk)
+    logp, spread = token_logp(
+        net, batch.ids, batch.attention, batch.drawn.mask, temperature=temperature, chunk=chunk
+    )
     (logp * upstream).sum().backward()
     assert torch.allclose(logp.double(), plain, atol=2e-6)  # float32 log-softmax
     assert torch.allclose(spread.double(), entropy, atol=2e-6)
@@ -87,18 +91,24 @@ def test_what_the_environment_wrote_counts_in_length_and_gets_no_gradient():
     assert slipped.any()
     assert (batch.rollouts.mask == batch.drawn.mask).all()
     logp, _ = one.log_probs(one.model, batch, torch.arange(len(batch.texts)))
-    assert not torch.autograd.grad(logp[slipped].sum(), list(one.model.parameters()), allow_unused=True, retain_graph=True)[
-        0
-    ].any()
-    assert torch.autograd.grad(logp[batch.drawn.own & batch.drawn.mask].sum(), list(one.model.parameters()))[0].any()
+    assert not torch.autograd.grad(
+        logp[slipped].sum(), list(one.model.parameters()), allow_unused=True, retain_graph=True
+    )[0].any()
+    assert torch.autograd.grad(
+        logp[batch.drawn.own & batch.drawn.mask].sum(), list(one.model.parameters())
+    )[0].any()
 
 
 def test_trained_log_probs_are_those_of_the_sampler_and_the_first_ratio_is_one():
     for temperature in (1.0, 0.6):
-        one = trainer(settings=replace(SMALL, temperature=temperature, updates=3, learning_rate=3e-2))
+        one = trainer(
+            settings=replace(SMALL, temperature=temperature, updates=3, learning_rate=3e-2)
+        )
         step = next(one.run())
         mask = step.rollouts.mask
-        assert torch.allclose(step.rollouts.old_logp[mask], step.rollouts.sampler_logp[mask], atol=2e-5)
+        assert torch.allclose(
+            step.rollouts.old_logp[mask], step.rollouts.sampler_logp[mask], atol=2e-5
+        )
         assert torch.equal(step.rollouts.logp, step.rollouts.old_logp)
         assert step.clipped > 0  # the later updates are off policy
 
@@ -113,7 +123,10 @@ def even(completion: str, answer: str) -> float:
 
 def fixed(reward, limit=12) -> Task:
     def questions(count, step, generator):
-        return [Question(f"{torch.randint(10, (), generator=generator).item()}=", "0", 1) for _ in range(count)]
+        return [
+            Question(f"{torch.randint(10, (), generator=generator).item()}=", "0", 1)
+            for _ in range(count)
+        ]
 
     return Task("fixed", questions, reward, limit)
 
@@ -124,7 +137,9 @@ def test_masks_end_at_the_first_end_token_also_where_pad_is_the_end_token():
     net.config.pad_token_id = lab.END
     one = Trainer(net, tokens, fixed(even, 48), GRPO, SMALL)
     batch = one.collect(0)
-    for row, mask, truncated in zip(batch.drawn.ids, batch.drawn.mask, batch.drawn.truncated, strict=True):
+    for row, mask, truncated in zip(
+        batch.drawn.ids, batch.drawn.mask, batch.drawn.truncated, strict=True
+    ):
         ends = (row[mask] == lab.END).nonzero()[:, 0].tolist()
         assert ends == ([] if truncated else [int(mask.sum()) - 1])
     prompt = batch.ids[:, : -batch.drawn.ids.shape[1]]
@@ -160,7 +175,9 @@ def test_placebo_shuffles_within_groups_and_leaves_the_observed_rewards():
     learnt, seen = (x.reshape(20, 8) for x in (batch.rollouts.reward, batch.correct))
     assert torch.equal(learnt.sum(1), seen.sum(1))
     assert not torch.equal(learnt, seen)
-    assert [lab.reward(t, q.answer) for t, q in zip(batch.texts, batch.asked, strict=True)] == batch.correct.tolist()
+    assert [
+        lab.reward(t, q.answer) for t, q in zip(batch.texts, batch.asked, strict=True)
+    ] == batch.correct.tolist()
 
 
 def test_reference_policy_is_the_start_and_its_kl_pulls_back():
@@ -168,7 +185,9 @@ def test_reference_policy_is_the_start_and_its_kl_pulls_back():
     one = trainer(with_kl, replace(SMALL, steps=4))
     start = copy.deepcopy(one.model.state_dict())
     steps = list(one.run())
-    assert all(torch.equal(value, one.reference.state_dict()[name]) for name, value in start.items())
+    assert all(
+        torch.equal(value, one.reference.state_dict()[name]) for name, value in start.items()
+    )
     assert torch.allclose(steps[0].rollouts.ref_logp, steps[0].rollouts.logp, atol=1e-6)
     assert not torch.allclose(steps[3].rollouts.ref_logp, steps[3].rollouts.logp, atol=1e-3)
 
@@ -195,10 +214,15 @@ def test_quick_llama_has_the_logits_of_the_model():
             width = ids.shape[1] if cache is None else 1
             step = quick(ids[:, -width:], attention, positions[:, -width:], past_key_values=cache)
             cache = step.past_key_values
-            plain = net(input_ids=ids, attention_mask=attention, position_ids=positions).logits[:, -1]
+            plain = net(input_ids=ids, attention_mask=attention, position_ids=positions).logits[
+                :, -1
+            ]
             assert torch.allclose(step.logits[:, 0], plain, atol=2e-5)
             new = plain.argmax(-1, keepdim=True)
-            ids, attention = torch.cat([ids, new], 1), torch.cat([attention, torch.ones_like(new)], 1)
+            ids, attention = (
+                torch.cat([ids, new], 1),
+                torch.cat([attention, torch.ones_like(new)], 1),
+            )
 
 
 def test_dropping_finished_rows_changes_no_probability():
@@ -206,7 +230,9 @@ def test_dropping_finished_rows_changes_no_probability():
     ids, attention = encode(tokens, ["52=", "915203=", "38=", "6190="] * 8, chat=False)
     for model in (net, QuickLlama(net)):
         source = torch.Generator().manual_seed(0)
-        drawn = generate(model, ids, attention, max_new_tokens=40, ends=[lab.END], generator=source, compact=True)
+        drawn = generate(
+            model, ids, attention, max_new_tokens=40, ends=[lab.END], generator=source, compact=True
+        )
         assert drawn.mask.sum(1).unique().numel() > 5
         both = torch.cat([ids, drawn.ids], 1), torch.cat([attention, drawn.mask.long()], 1)
         assert torch.allclose(token_logp(net, *both, drawn.mask)[0].detach(), drawn.logp, atol=2e-5)
@@ -225,7 +251,10 @@ def test_a_run_is_reproducible_and_can_start_in_the_middle():
     first, again = trainer(), trainer()
     a, b = list(first.run()), list(again.run())
     assert [s.batch.texts for s in a] == [s.batch.texts for s in b]
-    assert all(torch.equal(x, y) for x, y in zip(first.model.parameters(), again.model.parameters(), strict=True))
+    assert all(
+        torch.equal(x, y)
+        for x, y in zip(first.model.parameters(), again.model.parameters(), strict=True)
+    )
     assert [s.number for s in trainer().run(start=1)] == [1]
     assert trainer().collect(1).asked == a[1].batch.asked
 

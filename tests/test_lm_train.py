@@ -33,7 +33,9 @@ RUN = Run("tiny", "lab", "grpo", checkpoint_every=2, settings=SETTINGS)
 
 
 def weights_of(folder: Path) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in load(str(last_checkpoint(folder)))[0].parameters()])
+    return torch.cat(
+        [p.detach().flatten() for p in load(str(last_checkpoint(folder)))[0].parameters()]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,10 @@ def test_resumed_it_ends_where_an_uninterrupted_run_ends(finished, tmp_path):
     lines = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert lines == [0, 1, 2, 3]
     first, again = (folder / "rollouts" / "step-00003.jsonl" for folder in (finished[0], out))
-    texts = [[json.loads(line)["completion"] for line in file.read_text().splitlines()] for file in (first, again)]
+    texts = [
+        [json.loads(line)["completion"] for line in file.read_text().splitlines()]
+        for file in (first, again)
+    ]
     assert texts[0] == texts[1]
 
 
@@ -88,9 +93,25 @@ def test_interrupted_before_any_checkpoint_it_starts_again(tmp_path):
 def test_ctrl_c_ends_after_the_step_and_leaves_a_usable_run(tmp_path):
     out = tmp_path / "run"
     code = "from grpo_edu.cli import app; app()"
-    command = [sys.executable, "-c", code, "train", "--out", str(out), "--steps", "5000", "--prompts", "3"]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "train",
+        "--out",
+        str(out),
+        "--steps",
+        "5000",
+        "--prompts",
+        "3",
+    ]
     here = str(Path(__file__).resolve().parent.parent)
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": here}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": here},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     limit = time.monotonic() + 120
     while not (out / "log.jsonl").exists():
         assert time.monotonic() < limit
@@ -173,7 +194,9 @@ def test_questions_of_a_pool_repeat_only_when_they_must():
 
 def test_gsm8k_reads_the_number_after_the_hashes(tmp_path):
     file = tmp_path / "gsm.jsonl"
-    file.write_text(json.dumps({"question": "Two and two?", "answer": "2 + 2 = <<2+2=4>>4\n#### 1,204"}) + "\n")
+    file.write_text(
+        json.dumps({"question": "Two and two?", "answer": "2 + 2 = <<2+2=4>>4\n#### 1,204"}) + "\n"
+    )
     task = tasks.gsm8k(file, chat=True)
     assert task.pool[0].answer == "1,204"
     assert task.reward("so it is 1204.", task.pool[0].answer) == 1.0
@@ -189,7 +212,11 @@ def test_arithmetic_answers_are_right(name, sign):
     for question in task.pool[:200]:
         asked = question.prompt.split("\n")[-1].removesuffix("=")
         left, operator, right = asked.split()
-        value = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[operator]
+        value = {
+            "+": int(left) + int(right),
+            "-": int(left) - int(right),
+            "*": int(left) * int(right),
+        }[operator]
         assert str(value) == question.answer
         assert task.reward(f" {value}\n", question.answer) == 1.0
         assert task.reward(f" {value + 1}\n", question.answer) == 0.0
@@ -198,7 +225,8 @@ def test_arithmetic_answers_are_right(name, sign):
 
 @pytest.mark.skipif(find_spec("math_verify") is None, reason="math-verify is not installed")
 @pytest.mark.parametrize(
-    ("completion", "answer", "value"), [("so $\\frac{1}{2}$", "0.5", 1), ("it is 7", "8", 0), ("$x+1$", "1+x", 1), ("", "7", 0)]
+    ("completion", "answer", "value"),
+    [("so $\\frac{1}{2}$", "0.5", 1), ("it is 7", "8", 0), ("$x+1$", "1+x", 1), ("", "7", 0)],
 )
 def test_mathematics_compares_expressions(completion, answer, value):
     assert checkers.mathematics(completion, answer) == value

@@ -29,7 +29,9 @@ def build():
 def test_notebook_is_built_from_its_source_and_ran_clean(path):
     assert build().differences(path) == []
     notebook = nbformat.read(HERE / f"{path.stem}.ipynb", as_version=4)
-    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    ]
     assert not [o for o in outputs if o.output_type == "error"]
     assert not [o for o in outputs if o.output_type == "stream" and o.name == "stderr"]
     assert build().errors_inside_widgets(notebook) == []

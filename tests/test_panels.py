@@ -40,7 +40,14 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
 
 
 @pytest.mark.parametrize(
-    "kind", [labs.kl_explorer, labs.accumulation_lab, labs.dapo_lab, readers.formula_stepper, readers.token_view]
+    "kind",
+    [
+        labs.kl_explorer,
+        labs.accumulation_lab,
+        labs.dapo_lab,
+        readers.formula_stepper,
+        readers.token_view,
+    ],
 )
 def test_every_panel_has_a_picture_for_where_no_widget_runs(kind):
     data = kind()._repr_mimebundle_()[0]
@@ -52,7 +59,9 @@ def test_kl_k1_in_the_loss_has_no_gradient_and_k2_and_k3_those_of_the_two_kls():
     axis = labs.kl_picture(0.7, 0.3, 1.0).axes[1]
     got = dict(
         zip(
-            [t.get_text().rsplit(" ", 1)[0] for t in axis.get_yticklabels()], [b.get_width() for b in axis.patches], strict=True
+            [t.get_text().rsplit(" ", 1)[0] for t in axis.get_yticklabels()],
+            [b.get_width() for b in axis.patches],
+            strict=True,
         )
     )
     # softmax: reverse p(1-p)·(log p/q - log (1-p)/(1-q)), forward p - q
@@ -91,7 +100,9 @@ def test_dapo_shows_one_change_at_a_time():
     panel.set(part="token mean", longest=8)
     assert list(labs.long_shares(8).values()) == pytest.approx([1 / 8] * 3, rel=1e-12)
     # 56 of 112 tokens; in its prompt 56 of 80, half the step
-    assert list(labs.long_shares(56).values()) == pytest.approx([1 / 8, 56 / 80 / 2, 56 / 112], rel=1e-12)
+    assert list(labs.long_shares(56).values()) == pytest.approx(
+        [1 / 8, 56 / 80 / 2, 56 / 112], rel=1e-12
+    )
     panel.set(part="overlong penalty", cache=4096)
     assert "starts at 16384" in text_of(panel)
 
@@ -124,11 +135,15 @@ def test_the_token_view_shows_text_ledger_and_both_formulas_of_the_chosen_token(
     assert panel.content.count('data-token="49,2"') == 2  # once under each recipe
     for name in ("grpo", "dr_grpo"):
         assert f"<p>{name}: completion 49, token 2</p>" in panel.content
-        assert f"<td>{token_weights(recipe(name), rollouts)[49, 2].item():.5g}</td>" in panel.content
+        assert (
+            f"<td>{token_weights(recipe(name), rollouts)[49, 2].item():.5g}</td>" in panel.content
+        )
 
 
 def test_a_hostile_text_stays_text():
-    nasty = Rollouts.from_lengths([1, 1], [1, 0], max_new_tokens=1, tokens=[["<img src=x onerror=alert(1)>"], ["b"]])
+    nasty = Rollouts.from_lengths(
+        [1, 1], [1, 0], max_new_tokens=1, tokens=[["<img src=x onerror=alert(1)>"], ["b"]]
+    )
     content = readers.token_view(nasty).content
     assert "<img" not in content
     assert "&lt;img src=x" in content
@@ -136,7 +151,9 @@ def test_a_hostile_text_stays_text():
 
 def test_only_recipes_whose_fields_are_there_are_offered():
     assert "ppo" not in readers.readable(read_completions())
-    assert {"grpo", "balanced", "dapo"} <= set(readers.readable(Rollouts.from_lengths([2, 2], [1, 0])))
+    assert {"grpo", "balanced", "dapo"} <= set(
+        readers.readable(Rollouts.from_lengths([2, 2], [1, 0]))
+    )
     assert readers.readable(Rollouts.from_lengths([2, 2], [1, 0]))["grpo"].kl is None
     with pytest.raises(ValueError, match="'dr_grpo' needs a field that these rollouts lack"):
         readers.formula_stepper(Rollouts.from_lengths([2, 2], [1, 0]), "dr_grpo")
@@ -149,14 +166,18 @@ def run_folder(tmp_path):
     for step in (0, 5, 9):
         shutil.copy(shipped(), folder / f"step-{step:05d}.jsonl")
     lines = [json.dumps({"step": step, "reward": step / 10, "note": "x"}) for step in range(10)]
-    (folder.parent / "log.jsonl").write_text("\n".join([*lines, '{"step": 10, "rew']))  # a crash in the last line
+    (folder.parent / "log.jsonl").write_text(
+        "\n".join([*lines, '{"step": 10, "rew'])
+    )  # a crash in the last line
     return folder.parent
 
 
 def test_the_run_viewer_shows_the_curve_and_the_completions_of_the_nearest_step(run_folder):
     panel = readers.run_viewer(run_folder)
     assert panel.values["group"] == 1  # the first prompt has no right completion
-    assert [c["options"] for c in panel.controls if c["key"] == "metric"] == [[["reward", "reward"]]]
+    assert [c["options"] for c in panel.controls if c["key"] == "metric"] == [
+        [["reward", "reward"]]
+    ]
     panel.set(step=6, group=3)
     assert "step 5 marked" in text_of(panel)
     assert "<p>step 5, prompt 3:</p>" in panel.content
@@ -167,7 +188,9 @@ def test_the_run_viewer_shows_the_curve_and_the_completions_of_the_nearest_step(
 
 
 def test_a_folder_that_is_no_run_says_what_is_missing(tmp_path, run_folder):
-    with pytest.raises(FileNotFoundError, match=r"no log at .*log.jsonl: expected the folder of a run"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no log at .*log.jsonl: expected the folder of a run"
+    ):
         readers.run_viewer(tmp_path)
     shutil.rmtree(run_folder / "rollouts")
     with pytest.raises(FileNotFoundError, match=r"no step-\*.jsonl in"):

@@ -76,17 +76,22 @@ def rollouts_for(options: dict, seed: int, kind: str) -> Rollouts:
     return replace(one, mask=mask, reward=reward, scored=scored, reward_parts=parts)
 
 
-def check(options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, offset: float = 0.0) -> None:
+def check(
+    options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, offset: float = 0.0
+) -> None:
     recipe = recipe_of(framework("trl"), options, "1.16")
     theirs_leaf, ours_leaf = (rollouts.logp.clone().requires_grad_() for _ in range(2))
     theirs = step(options, rollouts, theirs_leaf, micro_batch)
     ours = recipe.loss(rollouts.with_logp(ours_leaf), micro_batch=micro_batch)
     assert ours.item() + offset == pytest.approx(theirs.item(), abs=1e-9)
     their_gradient = torch.autograd.grad(theirs, theirs_leaf)[0]
-    torch.testing.assert_close(torch.autograd.grad(ours, ours_leaf)[0], their_gradient, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        torch.autograd.grad(ours, ours_leaf)[0], their_gradient, rtol=1e-9, atol=1e-9
+    )
     ledger = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))["weight"]
     if not (
-        "token" in options.get("vllm_importance_sampling_mode", "") and options.get("importance_sampling_level") == "sequence"
+        "token" in options.get("vllm_importance_sampling_mode", "")
+        and options.get("importance_sampling_level") == "sequence"
     ):
         torch.testing.assert_close(ledger, -their_gradient, rtol=1e-9, atol=1e-9)
 
@@ -96,9 +101,11 @@ def check(options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, offset: 
 @pytest.mark.parametrize("name", CASES)
 def test_value_and_gradient_equal_trl(name: str, parts: str, kind: str) -> None:
     options = {"max_completion_length": 10, "num_generations": 4, **CASES[name]}
-    micro_batch = {"one": split(12, 1), "three equal": split(12, 3), "unequal": torch.tensor([0] * 2 + [1] * 7 + [2] * 3)}[
-        parts
-    ]
+    micro_batch = {
+        "one": split(12, 1),
+        "three equal": split(12, 3),
+        "unequal": torch.tensor([0] * 2 + [1] * 7 + [2] * 3),
+    }[parts]
     rollouts = rollouts_for(options, 17 + len(name), kind)
     check(options, rollouts, micro_batch, value_of_masked_rows(options, rollouts, micro_batch))
 
@@ -111,14 +118,21 @@ def value_of_masked_rows(options: dict, rollouts: Rollouts, micro_batch: torch.T
     recipe = recipe_of(framework("trl"), options, "1.16")
     advantage = recipe.plan(full).advantage[:, 0]
     weight = agg.per_micro_batch(
-        full.mask, torch.ones(12, dtype=torch.bool), full.group, micro_batch, inner=agg.sequence_sum, average=True
+        full.mask,
+        torch.ones(12, dtype=torch.bool),
+        full.group,
+        micro_batch,
+        inner=agg.sequence_sum,
+        average=True,
     )
     return -(advantage * weight[:, 0] * (rollouts.lengths == 0)).sum().item()
 
 
 @pytest.mark.parametrize("name", sorted(presets("trl", "1.16")))
 def test_every_preset_of_1_16_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(e for e in framework("trl").preset if e["name"] == name and "<" not in e.get("versions", ""))
+    entry = next(
+        e for e in framework("trl").preset if e["name"] == name and "<" not in e.get("versions", "")
+    )
     options = {"max_completion_length": 10, "num_generations": 4, **entry.get("options", {})}
     rollouts, micro_batch = rollouts_for(options, 5, "binary"), split(12, 3)
     check(options, rollouts, micro_batch, value_of_masked_rows(options, rollouts, micro_batch))
@@ -136,28 +150,45 @@ def test_the_token_mean_of_a_generation_batch_uses_the_average_count_of_its_step
     trainer.current_gradient_accumulation_steps = 1
     with float64(), quiet_trl():
         made = trainer._generate_and_score_completions([{"prompt": "p"} for _ in range(12)])
-        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (leaf[:6], torch.ones_like(leaf[:6]), None)
+        trainer._get_per_token_logps_and_entropies = lambda *a, **k: (
+            leaf[:6],
+            torch.ones_like(leaf[:6]),
+            None,
+        )
         theirs = trainer._compute_loss(
-            None, {k: v[:6] if isinstance(v, torch.Tensor) and v.ndim else v for k, v in made.items()}
+            None,
+            {k: v[:6] if isinstance(v, torch.Tensor) and v.ndim else v for k, v in made.items()},
         )
     recipe = recipe_of(framework("trl"), {}, "1.16")
-    recipe = recipe.but(aggregation=partial(agg.generation_token_mean, tokens=rollouts.mask.sum().item(), steps=2))
+    recipe = recipe.but(
+        aggregation=partial(agg.generation_token_mean, tokens=rollouts.mask.sum().item(), steps=2)
+    )
     ours_leaf = rollouts.logp.clone().requires_grad_()
     ours = recipe.loss(rollouts.with_logp(ours_leaf)[:6], recipe.plan(rollouts)[:6])
     assert ours.item() == pytest.approx(theirs.item(), abs=1e-9)
     torch.testing.assert_close(
-        torch.autograd.grad(ours, ours_leaf)[0], torch.autograd.grad(theirs, leaf)[0], rtol=1e-9, atol=1e-9
+        torch.autograd.grad(ours, ours_leaf)[0],
+        torch.autograd.grad(theirs, leaf)[0],
+        rtol=1e-9,
+        atol=1e-9,
     )
 
 
 def test_a_delta_inside_the_clip_band_also_cuts_good_tokens_in_trl() -> None:
     # ratio 1.15, A = 1, delta 1.1, band to 1.2: TRL min(1.1, 1.15) = 1.1 without a gradient; the dual clip would push
     rollouts = replace(
-        Rollouts.from_lengths([1, 1], [1, 0], ratio=1.15, truncated=torch.zeros(2, dtype=torch.bool)),
+        Rollouts.from_lengths(
+            [1, 1], [1, 0], ratio=1.15, truncated=torch.zeros(2, dtype=torch.bool)
+        ),
         sampler_logp=torch.zeros(2, 1),
     )
     leaf = rollouts.logp.clone().requires_grad_()
-    loss = step({"delta": 1.1, "num_generations": 2, "scale_rewards": "none"}, rollouts, leaf, torch.zeros(2, dtype=torch.long))
+    loss = step(
+        {"delta": 1.1, "num_generations": 2, "scale_rewards": "none"},
+        rollouts,
+        leaf,
+        torch.zeros(2, dtype=torch.long),
+    )
     assert torch.autograd.grad(loss, leaf)[0][0].item() == 0.0
 
 

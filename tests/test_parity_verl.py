@@ -16,11 +16,43 @@ from grpo_edu.weights import factors, split
 if (why := parity_verl.missing()) is not None:
     pytest.skip(why, allow_module_level=True)
 
-ESTIMATORS = ["grpo", "grpo_vectorized", "rloo", "rloo_vectorized", "opo", "gpg", "grpo_passk", "remax", "gae", "gdpo"]
+ESTIMATORS = [
+    "grpo",
+    "grpo_vectorized",
+    "rloo",
+    "rloo_vectorized",
+    "opo",
+    "gpg",
+    "grpo_passk",
+    "remax",
+    "gae",
+    "gdpo",
+]
 WHITENED = ["reinforce_plus_plus", "reinforce_plus_plus_baseline"]
-AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-KL_TYPES = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "low_var_kl+", "k3+", "k1+", "k2+", "kl+"]
-FLOAT32 = {"grpo_vectorized": 1e3}  # verl computes its group statistics in float32, whatever comes in: equal to 1e-6
+AGGREGATIONS = [
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+]
+KL_TYPES = [
+    "kl",
+    "k1",
+    "abs",
+    "mse",
+    "k2",
+    "low_var_kl",
+    "k3",
+    "low_var_kl+",
+    "k3+",
+    "k1+",
+    "k2+",
+    "kl+",
+]
+FLOAT32 = {
+    "grpo_vectorized": 1e3
+}  # verl computes its group statistics in float32, whatever comes in: equal to 1e-6
 GRPO = {"adv_estimator": "grpo"}
 CASES: dict[str, dict] = {
     **{f"advantage {x}": {"adv_estimator": x} for x in (*ESTIMATORS, *WHITENED)},
@@ -42,20 +74,30 @@ CASES: dict[str, dict] = {
     **{f"KL, {m}, {x}": {**GRPO, "use_kl_loss": True, "loss_mode": m, "loss_agg_mode": x} for m in ("vanilla", "sapo", "geo_mean") for x in AGGREGATIONS},
     "TIS": {**GRPO, "rollout_is": "token", "rollout_is_threshold": 1.2, "use_kl_loss": True},
 }  # fmt: skip
-SPLITS = {"one": split(12, 1), "three": split(12, 3), "unequal": torch.tensor([0] * 2 + [1] * 7 + [2] * 3)}
+SPLITS = {
+    "one": split(12, 1),
+    "three": split(12, 3),
+    "unequal": torch.tensor([0] * 2 + [1] * 7 + [2] * 3),
+}
 
 
 def rollouts_for(options: dict, seed: int, kind: str) -> Rollouts:
     """Unequal lengths, holes in the mask, empty rows, a dead group and, where verl takes it, a group of one."""
     one = batch(seed, groups=3, size=4, width=7, kind=kind)
-    mask = one.mask & (torch.rand(one.mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.8)
+    mask = one.mask & (
+        torch.rand(one.mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.8
+    )
     mask[int(one.lengths.argmax()), -1] = mask[0, 0] = mask[4, 0] = mask[11, 0] = True
     reward = one.reward.clone()
     reward[:4] = 0.75  # a dead group
     alone = options.get("adv_estimator") not in ("grpo_passk", "gdpo")
     group = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3]) if alone else one.group
-    reward = torch.where(mask.any(dim=1), reward, 0.0)  # a reward stands on the last token: an empty row has none
-    return replace(one, mask=mask, reward=reward, group=group, reward_parts=reward[:, None], token_reward=None)
+    reward = torch.where(
+        mask.any(dim=1), reward, 0.0
+    )  # a reward stands on the last token: an empty row has none
+    return replace(
+        one, mask=mask, reward=reward, group=group, reward_parts=reward[:, None], token_reward=None
+    )
 
 
 def check(options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, scale: float = 1.0) -> None:
@@ -74,7 +116,10 @@ def check(options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, scale: f
     )
     ledger = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))["weight"]
     torch.testing.assert_close(
-        ledger, -their_gradient, rtol=1e-9 * max(1.0, FLOAT32.get(options["adv_estimator"], 1.0)), atol=1e-9 * scale
+        ledger,
+        -their_gradient,
+        rtol=1e-9 * max(1.0, FLOAT32.get(options["adv_estimator"], 1.0)),
+        atol=1e-9 * scale,
     )
 
 
@@ -91,7 +136,9 @@ def test_advantages_equal_verl(name: str) -> None:
     rollouts = rollouts_for(CASES[name], 7, "real")
     ours = recipe_of(framework("verl"), CASES[name], "0.9.1").plan(rollouts).advantage
     near = 1e-9 * FLOAT32.get(CASES[name]["adv_estimator"], 1.0)
-    torch.testing.assert_close(ours, parity_verl.advantages(CASES[name], rollouts), rtol=near, atol=near)
+    torch.testing.assert_close(
+        ours, parity_verl.advantages(CASES[name], rollouts), rtol=near, atol=near
+    )
 
 
 @pytest.mark.parametrize("loss_mode", ["vanilla", "gspo", "cispo", "sapo"])
@@ -119,7 +166,9 @@ def test_geo_mean_with_k_micro_batches_is_k_times_the_whole() -> None:
     whole, thirds = (torch.zeros_like(rollouts.logp) for _ in range(2))
     for target, parts in ((whole, "one"), (thirds, "three")):
         leaf = rollouts.logp.clone().requires_grad_()
-        target += torch.autograd.grad(parity_verl.step(options, rollouts, leaf, SPLITS[parts]), leaf)[0]
+        target += torch.autograd.grad(
+            parity_verl.step(options, rollouts, leaf, SPLITS[parts]), leaf
+        )[0]
     torch.testing.assert_close(thirds, 3 * whole, rtol=1e-9, atol=1e-12)
 
 
@@ -128,21 +177,34 @@ def test_a_called_row_count_excludes_masked_rows_and_the_trainers_constant_does_
     core = parity_verl.core_algos()
     loss, mask = torch.ones(2, 2, dtype=torch.float64), torch.tensor([[True, True], [False, False]])
     assert core.agg_loss(loss, mask, "seq-mean-token-mean").item() == pytest.approx(1.0)
-    assert core.agg_loss(loss, mask, "seq-mean-token-mean", global_batch_size=2).item() == pytest.approx(0.5)
+    assert core.agg_loss(
+        loss, mask, "seq-mean-token-mean", global_batch_size=2
+    ).item() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("name", sorted(presets("verl", "0.9.1")))
 def test_every_preset_of_0_9_1_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(e for e in framework("verl").preset if e["name"] == name and "<" not in e.get("versions", ""))
+    entry = next(
+        e
+        for e in framework("verl").preset
+        if e["name"] == name and "<" not in e.get("versions", "")
+    )
     options = {"max_response_length": 10, "rollout_n": 4, **entry.get("options", {})}
     if options.pop("filter_groups", False):
-        options["filter_groups"] = False  # groups are dropped before the trainer sees them: not part of core_algos
+        options["filter_groups"] = (
+            False  # groups are dropped before the trainer sees them: not part of core_algos
+        )
     check(options, rollouts_for(options, 5, "binary"), SPLITS["three"])
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"loss_mode": "clip_cov"}, {"loss_mode": "dro"}, {"adv_estimator": "optimal_token_baseline"}, {"rollout_rs": "token_k1"}],
+    [
+        {"loss_mode": "clip_cov"},
+        {"loss_mode": "dro"},
+        {"adv_estimator": "optimal_token_baseline"},
+        {"rollout_rs": "token_k1"},
+    ],
 )
 def test_what_no_axis_expresses_is_refused(options: dict) -> None:
     with pytest.raises(NotCovered):

@@ -41,13 +41,17 @@ def test_clipped_tokens_are_hatched_and_push_and_share_stand_beside_each_row():
 
 def test_relative_panels_are_percent_of_each_recipes_total_push():
     for image in images(weight_map([GRPO, recipe("dr_grpo")], THREE, relative=True)):
-        assert np.abs(np.ma.filled(image.get_array(), 0)[THREE.mask.numpy()]).sum() == pytest.approx(100)
+        assert np.abs(
+            np.ma.filled(image.get_array(), 0)[THREE.mask.numpy()]
+        ).sum() == pytest.approx(100)
 
 
 def test_many_rows_get_prompts_and_bars_and_no_window_is_left_open():
     before = plt.get_fignums()
     figure = weight_map([GRPO], read_completions(), relative=True)
-    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == [f"prompt {g}" for g in range(10)]
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == [
+        f"prompt {g}" for g in range(10)
+    ]
     assert len(figure.png()) > 10_000
     assert plt.get_fignums() == before
 
@@ -56,7 +60,11 @@ def test_push_and_share_lines_are_the_weights():
     figure = push_and_share([GRPO], THREE)
     left, right = figure.axes[0], figure.axes[1]
     weights = token_weights(GRPO, THREE)
-    lines = [line for line in left.lines if len(line.get_xdata()) in (2, 8) and str(line.get_label())[0].isdigit()]
+    lines = [
+        line
+        for line in left.lines
+        if len(line.get_xdata()) in (2, 8) and str(line.get_label())[0].isdigit()
+    ]
     assert [line.get_ydata().tolist() for line in lines] == [
         row[mask].tolist() for row, mask in zip(weights, THREE.mask, strict=True)
     ]
@@ -67,7 +75,10 @@ def test_push_and_share_lines_are_the_weights():
 def test_text_is_escaped_and_tokens_carry_sign_clip_and_mask():
     tokens = [["<script>", "&"], ["a", "b"], list("12345678")]
     page = weights_on_text(
-        [GRPO], Rollouts.from_lengths([2, 2, 8], [1, 0, 0], tokens=tokens, prompts=["<i>"] * 3, ratio=[1.5, 1, 1])
+        [GRPO],
+        Rollouts.from_lengths(
+            [2, 2, 8], [1, 0, 0], tokens=tokens, prompts=["<i>"] * 3, ratio=[1.5, 1, 1]
+        ),
     )
     assert "<script>" not in page
     assert "&lt;script&gt;" in page

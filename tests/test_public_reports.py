@@ -87,13 +87,17 @@ def rows(lengths):
 # --- aggregation and normalisation ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("generation", "step"), [(4, 2), (2, 2), (2, 4)])  # micro-batches of 10 tokens in each
+@pytest.mark.parametrize(
+    ("generation", "step"), [(4, 2), (2, 2), (2, 4)]
+)  # micro-batches of 10 tokens in each
 def test_token_mean_weights_of_one_optimiser_step_add_to_one_for_any_accumulation(generation, step):
     # B01: one step sums 10·step tokens; divided by the 10·generation tokens of the generation batch alone: step/generation
     mask, _ = rows([10] * step)
     assert step_token_mean(mask).sum().item() == near(1.0)
     steps = generation / step
-    assert generation_token_mean(mask, tokens=10 * generation, steps=steps).sum().item() == near(1.0, rel=1e-6)
+    assert generation_token_mean(mask, tokens=10 * generation, steps=steps).sum().item() == near(
+        1.0, rel=1e-6
+    )
     faulty = generation_token_mean(mask, tokens=10 * generation).sum().item()
     assert faulty == near({(4, 2): 0.5, (2, 2): 1.0, (2, 4): 2.0}[generation, step], rel=1e-6)
 
@@ -178,9 +182,13 @@ def test_masking_a_truncated_completion_takes_it_out_of_the_denominator_too():
 @pytest.mark.parametrize("in_baseline", [True, False])
 def test_the_truncation_mask_takes_the_tokens_of_the_row_out_of_the_denominator(in_baseline):
     # B09: the same lengths, the third truncated: 1/25
-    rollouts = Rollouts.from_lengths([10, 15, 5], [1, 0, 0], truncated=torch.tensor([False, False, True]))
+    rollouts = Rollouts.from_lengths(
+        [10, 15, 5], [1, 0, 0], truncated=torch.tensor([False, False, True])
+    )
     masked = partial(truncation_mask, in_baseline=in_baseline)
-    loss = Recipe(baseline=group_mean, surrogate=CLIP, aggregation=step_token_mean, filters=(masked,))
+    loss = Recipe(
+        baseline=group_mean, surrogate=CLIP, aggregation=step_token_mean, filters=(masked,)
+    )
     weight = loss.plan(rollouts).weight
     assert plain(weight) == near([0, 0.04])
     assert weight[2].abs().max().item() == 0
@@ -196,7 +204,9 @@ def test_tool_tokens_are_not_part_of_the_length():
 
 def test_dead_groups_dilute_the_token_mean_unless_they_are_dropped():
     # B11: 60 tokens in the dead group, 40 in the live one: W = 1/100 with them, 1/40 without, factor .4
-    rollouts = Rollouts.from_lengths([15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4)
+    rollouts = Rollouts.from_lengths(
+        [15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4
+    )
     kept = Recipe(baseline=group_mean, scale=STD, surrogate=CLIP, aggregation=step_token_mean)
     dropped = kept.but(filters=(drop_dead_groups,))
     assert kept.plan(rollouts).weight[4, 0].item() == near(1 / 100)
@@ -208,9 +218,19 @@ def test_dead_groups_dilute_the_token_mean_unless_they_are_dropped():
 
 def test_a_dead_group_still_has_a_kl_gradient():
     # B11: A = 0, but k2 with beta 1 pulls every token by -d/100 = -(-1 - -2)/100
-    rollouts = Rollouts.from_lengths([15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4)
-    rollouts = Rollouts(rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=rollouts.logp - 1)
-    loss = Recipe(baseline=group_mean, scale=STD, surrogate=CLIP, aggregation=step_token_mean, kl=partial(k2, beta=1.0))
+    rollouts = Rollouts.from_lengths(
+        [15] * 4 + [10] * 4, [1, 1, 1, 1, 1, 0, 0, 1], [0] * 4 + [1] * 4
+    )
+    rollouts = Rollouts(
+        rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=rollouts.logp - 1
+    )
+    loss = Recipe(
+        baseline=group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        aggregation=step_token_mean,
+        kl=partial(k2, beta=1.0),
+    )
     assert token_weights(loss, rollouts)[:4].flatten().tolist() == near([-0.01] * 60)
     dropped = token_weights(loss.but(filters=(drop_dead_groups,)), rollouts)
     assert dropped[:4].abs().max().item() == 0
@@ -220,7 +240,10 @@ def test_sequence_mean_and_token_mean_differ_on_unequal_lengths_only():
     # B12: lengths 10 and 100, A = +1 and -1, ratio 1: 0 against -(10 - 100)/110 = .81818. Equal lengths: both 0.
     def losses(lengths):
         rollouts = Rollouts.from_lengths(lengths, rewards=[1, 0], advantage=[1.0, -1.0])
-        return [GIVEN.but(aggregation=choice).loss(rollouts).item() for choice in (sequence_mean, step_token_mean)]
+        return [
+            GIVEN.but(aggregation=choice).loss(rollouts).item()
+            for choice in (sequence_mean, step_token_mean)
+        ]
 
     assert losses([10, 100]) == near([0, 0.8181818181818182])
     assert losses([10, 10]) == near([0, 0])
@@ -230,22 +253,33 @@ def test_sequence_mean_and_token_mean_differ_on_unequal_lengths_only():
 
 
 @pytest.mark.parametrize("eps", [1e-4, 1e-8, 0.0])
-@pytest.mark.parametrize("rewards", [[1, 1, 1, 1], torch.full((7,), 0.7)], ids=["ones", "seven times 0.7 in float32"])
+@pytest.mark.parametrize(
+    "rewards", [[1, 1, 1, 1], torch.full((7,), 0.7)], ids=["ones", "seven times 0.7 in float32"]
+)
 def test_equal_rewards_have_advantage_zero_for_any_eps(rewards, eps):
     # B13: the float32 mean of seven 0.7 is one ulp off, so std is 6e-8 and eps 1e-4, 1e-8, 0 would give 6e-4, .80, .93 for all
     zeros = [0.0] * len(rewards)
     assert advantages(rewards, scale=partial(group_std, ddof=1, eps=eps)) == zeros
-    plan = Recipe(baseline=leave_one_out).plan(Rollouts.from_lengths([1] * len(zeros), list(map(float, rewards))))
+    plan = Recipe(baseline=leave_one_out).plan(
+        Rollouts.from_lengths([1] * len(zeros), list(map(float, rewards)))
+    )
     assert plan.advantage[:, 0].tolist() == zeros
 
 
 def test_float32_statistics_alone_would_let_a_dead_group_through():
     # B13: the same group, kept in float32 all the way through this room
-    reward, group, counted = torch.full((7,), 0.7), torch.zeros(7, dtype=torch.long), torch.ones(7, dtype=torch.bool)
+    reward, group, counted = (
+        torch.full((7,), 0.7),
+        torch.zeros(7, dtype=torch.long),
+        torch.ones(7, dtype=torch.bool),
+    )
     assert (reward - reward.mean()).abs().max() > 0  # the trap
     centred = group_mean(reward, group, counted)
     assert centred.tolist() == [0] * 7
-    assert group_std(reward - reward.mean(), reward, group, counted, ddof=1, eps=0.0).tolist() == [0] * 7
+    assert (
+        group_std(reward - reward.mean(), reward, group, counted, ddof=1, eps=0.0).tolist()
+        == [0] * 7
+    )
 
 
 def test_float32_rewards_that_differ_by_rounding_are_a_dead_group():
@@ -285,7 +319,9 @@ def test_chance_of_a_dead_group(size, expected):
     p = 0.1819
     reward = (torch.arange(size)[None, :] < torch.arange(size + 1)[:, None]).double().flatten()
     group = torch.arange(size + 1).repeat_interleave(size)
-    dead = groups.is_dead(reward, group, torch.ones_like(group, dtype=torch.bool)).reshape(-1, size)[:, 0]
+    dead = groups.is_dead(reward, group, torch.ones_like(group, dtype=torch.bool)).reshape(
+        -1, size
+    )[:, 0]
     chance = sum(comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1) if dead[k])
     assert chance == near(p**size + (1 - p) ** size)
     assert chance == pytest.approx(expected, abs=5e-4)
@@ -304,7 +340,9 @@ def test_chance_of_a_dead_group(size, expected):
 def test_ddof_one_and_zero_give_the_numbers_of_their_frameworks(rewards, sample, population):
     # B16: torch's ddof 1 with eps 1e-4, numpy's ddof 0 with eps 1e-8; without eps they differ by √(G/(G-1)) = √(4/3)
     assert advantages(rewards) == near(sample, rel=1e-7)
-    assert advantages(rewards, scale=partial(group_std, ddof=0, eps=1e-8)) == near(population, rel=1e-8)
+    assert advantages(rewards, scale=partial(group_std, ddof=0, eps=1e-8)) == near(
+        population, rel=1e-8
+    )
     ones, zeros = (advantages(rewards, scale=partial(group_std, ddof=d, eps=0.0)) for d in (1, 0))
     assert [z / o for z, o in zip(zeros, ones, strict=True)] == near([sqrt(4 / 3)] * 4)
 
@@ -328,7 +366,9 @@ def test_noise_in_the_rewards_is_blown_up_by_a_tiny_eps(scale, high, low):
 def test_noise_in_a_group_of_two_becomes_a_full_advantage():
     # B17: gap 1e-5: ±.5e-5/(1e-5/√2 + 1e-6) = ±.61949
     expected = 0.5e-5 / (1e-5 / sqrt(2) + 1e-6)
-    assert advantages([1, 1.00001], scale=partial(group_std, ddof=1, eps=1e-6)) == near([-expected, expected], rel=1e-6)
+    assert advantages([1, 1.00001], scale=partial(group_std, ddof=1, eps=1e-6)) == near(
+        [-expected, expected], rel=1e-6
+    )
     assert expected == pytest.approx(0.6195, abs=1e-4)
 
 
@@ -342,13 +382,17 @@ def test_an_unscored_completion_is_left_out_of_its_group_and_not_punished():
 def test_a_nan_reward_of_an_unscored_completion_does_not_reach_its_group():
     # B18, B25: the same group, with the unscored reward as NaN in a tensor
     reward, scored = torch.tensor([1.0, nan, 0.0, 1.0]), torch.tensor([True, False, True, True])
-    assert advantages(reward, scored=scored) == near([0.57725029, 0, -1.15450057, 0.57725029], rel=1e-7)
+    assert advantages(reward, scored=scored) == near(
+        [0.57725029, 0, -1.15450057, 0.57725029], rel=1e-7
+    )
 
 
 def test_unscored_completions_do_not_look_best_where_rewards_are_penalties():
     # B19: two scored rewards of -1: a dead group. With 0 in place of None they would win by ±.86588.
     assert advantages([None, -1, -1, None]) == [0, 0, 0, 0]
-    assert advantages([0, -1, -1, 0]) == near([0.86587543, -0.86587543, -0.86587543, 0.86587543], rel=1e-7)
+    assert advantages([0, -1, -1, 0]) == near(
+        [0.86587543, -0.86587543, -0.86587543, 0.86587543], rel=1e-7
+    )
 
 
 def test_a_dead_group_does_not_change_the_advantages_of_a_live_one():
@@ -384,13 +428,19 @@ def test_the_scale_of_a_reward_cancels_in_the_std_up_to_eps():
 def test_the_advantage_of_a_weighted_sum_of_two_rewards():
     # B22 b: totals [1, .5, 1.5, 0]: mean .75, std √(1.25/3) = .6454972: .25/.6455972 and .75/.6455972
     first, second = torch.tensor([[1.0, 0, 1, 0], [0, 1, 1, 0]], dtype=torch.float64)
-    assert advantages(first + 0.5 * second) == near([0.38723834, -0.38723834, 1.16171503, -1.16171503], rel=1e-7)
+    assert advantages(first + 0.5 * second) == near(
+        [0.38723834, -0.38723834, 1.16171503, -1.16171503], rel=1e-7
+    )
 
 
 def decoupled(parts, group=None, scale=lambda advantage: advantage, eps=1e-4, weights=None):
     """GDPO's advantages; only the reward parts are looked at."""
-    rollouts = Rollouts.from_lengths([1] * len(parts), [0] * len(parts), group, reward_parts=torch.tensor(parts).double())
-    loss = Recipe(baseline=partial(decoupled_rewards, ddof=1, eps=eps, weights=weights), scale=scale)
+    rollouts = Rollouts.from_lengths(
+        [1] * len(parts), [0] * len(parts), group, reward_parts=torch.tensor(parts).double()
+    )
+    loss = Recipe(
+        baseline=partial(decoupled_rewards, ddof=1, eps=eps, weights=weights), scale=scale
+    )
     return loss.plan(rollouts).advantage[:, 0].tolist()
 
 
@@ -460,8 +510,12 @@ def test_kl_is_averaged_over_live_tokens(aggregation):
     # B29: k1 = .2, .2 and two padded tokens: .2, not .1
     mask, _ = rows([2, 4])
     logp = torch.full((1, 4), -1.0, dtype=torch.float64)
-    rollouts = Rollouts(logp, mask[:1], torch.zeros(1), torch.zeros(1, dtype=torch.long), ref_logp=logp - 0.2)
-    assert Recipe(aggregation=aggregation, kl=partial(k1, beta=1.0)).loss(rollouts).item() == near(0.2)
+    rollouts = Rollouts(
+        logp, mask[:1], torch.zeros(1), torch.zeros(1, dtype=torch.long), ref_logp=logp - 0.2
+    )
+    assert Recipe(aggregation=aggregation, kl=partial(k1, beta=1.0)).loss(rollouts).item() == near(
+        0.2
+    )
 
 
 # --- ratio, clip ----------------------------------------------------------------------------------------------------------
@@ -479,7 +533,9 @@ def test_a_token_loses_its_gradient_on_one_side_per_sign():
     assert lost == [True, False, False, True]
 
 
-@pytest.mark.parametrize(("ratio", "up", "down"), [(0.5, -0.5, 0), (1, -1, 1), (1.5, 0, 1.5), (6, 0, 6)])
+@pytest.mark.parametrize(
+    ("ratio", "up", "down"), [(0.5, -0.5, 0), (1, -1, 1), (1.5, 0, 1.5), (6, 0, 6)]
+)
 def test_slope_of_the_clipped_loss(ratio, up, down):
     # B32: -A·ratio where the clip leaves it alone
     assert slope_of(CLIP, ratio, 1.0) == near(up)
@@ -529,7 +585,14 @@ def test_the_sequence_ratio_is_a_geometric_mean_and_not_a_product():
     rollouts = Rollouts.from_lengths([4], [0], advantage=[1.0])
     old = rollouts.logp.clone()
     old[0, 0] -= log(1.5)
-    rollouts = Rollouts(rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, old_logp=old, advantage=torch.ones(1))
+    rollouts = Rollouts(
+        rollouts.logp,
+        rollouts.mask,
+        rollouts.reward,
+        rollouts.group,
+        old_logp=old,
+        advantage=torch.ones(1),
+    )
     with pytest.warns(RecipeWarning, match="practically never clips"):
         sequence = GIVEN.but(surrogate=partial(gspo, eps_low=0.2, eps_high=0.2))
     assert -sequence.loss(rollouts).item() == near(1.1066819197003217)
@@ -542,7 +605,9 @@ def test_the_sequence_ratio_is_a_geometric_mean_and_not_a_product():
 def test_the_sequence_ratio_does_not_grow_with_length(log_ratio, length):
     # B36, B37: e^.001 = 1.0010005 and e^.012 = 1.01207 for any length; the products over 100 tokens are 1.10517 and 3.3201
     rollouts = Rollouts.from_lengths([length], [0], ratio=exp(log_ratio), advantage=[-1.0])
-    assert GIVEN.but(surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4)).loss(rollouts).item() == near(exp(log_ratio))
+    assert GIVEN.but(surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4)).loss(
+        rollouts
+    ).item() == near(exp(log_ratio))
 
 
 @pytest.mark.parametrize(
@@ -559,7 +624,9 @@ def test_the_weight_for_another_sampler_is_a_product_over_the_completion(correct
     # B37: A = 1, W = 1/100
     plainly = Rollouts.from_lengths([100], [0], advantage=[1.0])
     old, sampler = plainly.logp, plainly.logp - 0.012
-    rollouts = Rollouts.from_lengths([100], [0], advantage=[1.0], old_logp=old, sampler_logp=sampler)
+    rollouts = Rollouts.from_lengths(
+        [100], [0], advantage=[1.0], old_logp=old, sampler_logp=sampler
+    )
     weights = token_weights(GIVEN.but(correction=correction), rollouts)
     assert weights[0].tolist() == near([factor / 100] * 100)
 
@@ -567,7 +634,9 @@ def test_the_weight_for_another_sampler_is_a_product_over_the_completion(correct
 def test_swapped_clip_bounds_are_said_to_be_idle_below():
     # B38 a: eps 3.0/.28: the band is [-2, 1.28], the lower side never acts
     with pytest.warns(RecipeWarning, match="that side never clips"):
-        swapped = GIVEN.but(surrogate=partial(ppo_clip, eps_low=3.0, eps_high=0.28), aggregation=token_sum)
+        swapped = GIVEN.but(
+            surrogate=partial(ppo_clip, eps_low=3.0, eps_high=0.28), aggregation=token_sum
+        )
     rollouts = Rollouts.from_lengths([2], [0], ratio=0.01, advantage=[-1.0])
     assert token_weights(swapped, rollouts)[0].tolist() == near([-0.01, -0.01])
 
@@ -620,7 +689,8 @@ def test_k3_of_a_huge_log_ratio_is_finite_with_gradient_zero():
 
 
 @pytest.mark.parametrize(
-    ("d", "exact", "rel"), [(1e-6, 5.0000017e-13, 0.1), (1e-4, 5.0001667e-9, 1e-3), (1e-3, 5.0016667e-7, 2e-4)]
+    ("d", "exact", "rel"),
+    [(1e-6, 5.0000017e-13, 0.1), (1e-4, 5.0001667e-9, 1e-3), (1e-3, 5.0016667e-7, 2e-4)],
 )
 def test_k3_near_zero_is_not_lost_to_cancellation_in_float32(d, exact, rel):
     # B39: d²/2 + d³/6; exp(d) - 1 - d in float32 gives about ±1e-7 for all three. The rest is the rounding of expm1 itself.
@@ -677,7 +747,9 @@ def test_a_step_on_the_kl_term_alone_lowers_the_kl(estimator):
         group=torch.zeros(2, dtype=torch.long),
         ref_logp=HALF[:, None],
     )
-    loss = Recipe(kl=partial(estimator, beta=0.1), kl_aggregation=lambda mask: TWO.exp()[:, None] * mask)
+    loss = Recipe(
+        kl=partial(estimator, beta=0.1), kl_aggregation=lambda mask: TWO.exp()[:, None] * mask
+    )
     (gradient,) = torch.autograd.grad(loss.loss(rollouts), logits)
     assert kl((TWO - gradient).log_softmax(0)) < kl(TWO)
     assert kl((TWO + gradient).log_softmax(0)) > kl(TWO)  # what subtracting the term would do
@@ -691,7 +763,9 @@ def test_off_policy_the_ratio_makes_the_kl_estimate_right():
     logp = logits.log_softmax(0)
     value = (old * k3_ratio(logp, old.log(), HALF, beta=1.0)).sum()
     assert value.item() == near(0.3680642071684971)
-    assert torch.autograd.grad(value, logits)[0].tolist() == near([0.1977502119602598, -0.1977502119602598])
+    assert torch.autograd.grad(value, logits)[0].tolist() == near(
+        [0.1977502119602598, -0.1977502119602598]
+    )
     assert (old * k3(TWO, HALF, beta=1.0)).sum().item() == near(1.0422301, rel=1e-6)
 
 
@@ -702,7 +776,12 @@ def test_a_kl_taken_from_the_reward_drives_a_dead_group():
     rollouts = Rollouts(rollouts.logp, rollouts.mask, rollouts.reward, rollouts.group, ref_logp=ref)
     loss = Recipe(baseline=group_mean, scale=partial(group_std, ddof=1, eps=1e-6))
     assert loss.plan(rollouts).advantage[:, 0].tolist() == [0] * 4
-    found = loss.but(rewards=(partial(kl_in_reward, beta=0.001),)).plan(rollouts).advantage[:, 0].tolist()
+    found = (
+        loss.but(rewards=(partial(kl_in_reward, beta=0.001),))
+        .plan(rollouts)
+        .advantage[:, 0]
+        .tolist()
+    )
     assert found == near([1.16180501, 0.38726834, -0.38726834, -1.16180501], rel=1e-6)
 
 
@@ -727,7 +806,9 @@ def test_the_first_loss_is_zero_or_not_by_the_aggregation_alone(sign):
 
 def test_sequence_mean_favours_short_right_answers_and_spares_long_wrong_ones():
     # B44: right 2, 8, wrong 4, 16, A = ±1, N = 4: ±1/(4·len). The share of each completion is ±.25: no bias to be seen there.
-    rollouts = Rollouts.from_lengths([2, 8, 4, 16], [1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16)
+    rollouts = Rollouts.from_lengths(
+        [2, 8, 4, 16], [1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
+    )
     weights = token_weights(GIVEN, rollouts)
     assert weights[:, 0].tolist() == near([0.125, 0.03125, -0.0625, -0.015625])
     assert weights.sum(dim=1).tolist() == near([0.25, 0.25, -0.25, -0.25])

@@ -36,14 +36,23 @@ def refused(error, *parts, **changes):
 def test_log_probs_one_token_too_wide_get_the_hint_to_drop_the_first(name):
     wide = torch.full((2, 4), -1.0)
     fix = f"If {name} still holds the prompt's last position, drop it: {name}[:, 1:]."
-    refused(ValueError, f"{name} has shape [2, 4] but mask has [2, 3]: they must agree.", fix, **{name: wide})
+    refused(
+        ValueError,
+        f"{name} has shape [2, 4] but mask has [2, 3]: they must agree.",
+        fix,
+        **{name: wide},
+    )
 
 
-@pytest.mark.parametrize("name", ["logp", "old_logp", "ref_logp", "sampler_logp", "token_reward", "value"])
+@pytest.mark.parametrize(
+    "name", ["logp", "old_logp", "ref_logp", "sampler_logp", "token_reward", "value"]
+)
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (6,), (2, 3, 1)])
 def test_per_token_fields_have_the_shape_of_the_mask(name, shape):
     found = f"{name} has shape {list(shape)} but mask has [2, 3]"
-    refused(ValueError, found, "One number per token of the mask.", **{name: torch.full(shape, -1.0)})
+    refused(
+        ValueError, found, "One number per token of the mask.", **{name: torch.full(shape, -1.0)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +70,12 @@ def test_per_token_fields_have_the_shape_of_the_mask(name, shape):
 )
 def test_per_row_fields_have_one_number_per_completion(name, value):
     shape = list(torch.as_tensor(value).shape)
-    refused(ValueError, f"{name} has shape {shape}", "mask has 2 completions: expected [2], one per row", **{name: value})
+    refused(
+        ValueError,
+        f"{name} has shape {shape}",
+        "mask has 2 completions: expected [2], one per row",
+        **{name: value},
+    )
 
 
 @pytest.mark.parametrize("shape", [(2,), (3, 2), (2, 0)])
@@ -72,7 +86,11 @@ def test_reward_parts_have_one_column_per_function(shape):
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (3, 2), ()])
 def test_advantages_are_per_row_or_per_token(shape):
-    refused(ValueError, f"advantage has shape {list(shape)}: expected [2] or [2, 3]", advantage=torch.zeros(shape))
+    refused(
+        ValueError,
+        f"advantage has shape {list(shape)}: expected [2] or [2, 3]",
+        advantage=torch.zeros(shape),
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
@@ -112,7 +130,9 @@ def test_log_probs_are_floating_point(name):
     refused(TypeError, found, **{name: torch.full((2, 3), -1)})
 
 
-@pytest.mark.parametrize("name", ["logp", "old_logp", "truncated", "token_reward", "value", "advantage"])
+@pytest.mark.parametrize(
+    "name", ["logp", "old_logp", "truncated", "token_reward", "value", "advantage"]
+)
 def test_lists_in_place_of_tensors_are_named(name):
     refused(TypeError, f"{name} is a list: expected a torch.Tensor", **{name: [[-1.0] * 3] * 2})
 
@@ -130,7 +150,11 @@ def test_flags_are_bool(name):
 
 
 def test_complex_rewards_are_refused():
-    refused(TypeError, "reward has dtype torch.complex64: expected real numbers", reward=torch.tensor([1j, 0j]))
+    refused(
+        TypeError,
+        "reward has dtype torch.complex64: expected real numbers",
+        reward=torch.tensor([1j, 0j]),
+    )
 
 
 # --- values ---------------------------------------------------------------------------------------------------------------
@@ -138,7 +162,9 @@ def test_complex_rewards_are_refused():
 
 @pytest.mark.parametrize("name", ["logp", "old_logp", "ref_logp", "sampler_logp"])
 @pytest.mark.parametrize("bad", [nan, inf, -inf])
-def test_a_log_prob_that_is_not_finite_is_refused_on_a_live_token_and_accepted_under_the_mask(name, bad):
+def test_a_log_prob_that_is_not_finite_is_refused_on_a_live_token_and_accepted_under_the_mask(
+    name, bad
+):
     live = torch.full((2, 3), -1.0, dtype=torch.float64)
     live[1, 2] = bad
     found = f"{name} is {bad} at completion 1, token 2: expected a finite log-probability on every trained token"
@@ -164,7 +190,12 @@ def test_a_log_prob_may_be_above_zero_by_rounding_only():
 @pytest.mark.parametrize("as_list", [True, False])
 def test_a_reward_that_is_not_finite_is_refused_with_the_way_to_say_unscored(bad, as_list):
     reward = [1.0, bad] if as_list else torch.tensor([1.0, bad])
-    refused(ValueError, f"reward holds {bad}: expected finite numbers", "give None in a list of rewards", reward=reward)
+    refused(
+        ValueError,
+        f"reward holds {bad}: expected finite numbers",
+        "give None in a list of rewards",
+        reward=reward,
+    )
 
 
 @pytest.mark.parametrize("name", ["value", "advantage"])
@@ -179,7 +210,11 @@ def test_per_token_numbers_are_finite_where_they_are_read(name):
 
 def test_a_reward_function_that_does_not_apply_is_nan_and_infinity_is_refused():
     assert len(Rollouts(**fields(reward_parts=torch.tensor([[1.0, nan], [0.0, 2.0]])))) == 2
-    refused(ValueError, "reward_parts holds inf: expected finite numbers", reward_parts=torch.tensor([[inf], [0.0]]))
+    refused(
+        ValueError,
+        "reward_parts holds inf: expected finite numbers",
+        reward_parts=torch.tensor([[inf], [0.0]]),
+    )
 
 
 @pytest.mark.parametrize("limit", [2, 0, -1, 8.0])
@@ -190,28 +225,49 @@ def test_the_length_limit_is_a_whole_number_that_no_completion_exceeds(limit):
 
 
 def test_tokens_and_prompts_have_one_entry_per_completion():
-    refused(ValueError, "tokens has 1 entries but mask has 2 completions: one per completion", tokens=[["a", "b", "c"]])
-    refused(ValueError, "prompts has 3 entries but mask has 2 completions: one per completion", prompts=["p"] * 3)
+    refused(
+        ValueError,
+        "tokens has 1 entries but mask has 2 completions: one per completion",
+        tokens=[["a", "b", "c"]],
+    )
+    refused(
+        ValueError,
+        "prompts has 3 entries but mask has 2 completions: one per completion",
+        prompts=["p"] * 3,
+    )
 
 
 def test_token_texts_reach_as_far_as_the_mask():
     short = [["a", "b"], ["a", "b"]]
-    refused(ValueError, "tokens[1] has 2 texts but the mask reaches token 3: give one text each", tokens=short)
+    refused(
+        ValueError,
+        "tokens[1] has 2 texts but the mask reaches token 3: give one text each",
+        tokens=short,
+    )
     # the mask decides by its last position, not by its count: True on token 3 only needs three texts
     mask = torch.tensor([[False, False, True], [True, False, False]])
-    refused(ValueError, "tokens[0] has 2 texts but the mask reaches token 3", mask=mask, tokens=short)
+    refused(
+        ValueError, "tokens[0] has 2 texts but the mask reaches token 3", mask=mask, tokens=short
+    )
     assert len(Rollouts(**fields(tokens=[["a", "b"], ["a", "b", "c"]], prompts=["p", "p"]))) == 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
 def test_tensors_on_different_devices_are_refused():
-    refused(ValueError, "tensors lie on different devices", "rollouts.to(device)", reward=torch.zeros(2, device="cuda"))
+    refused(
+        ValueError,
+        "tensors lie on different devices",
+        "rollouts.to(device)",
+        reward=torch.zeros(2, device="cuda"),
+    )
 
 
 # --- what comes in and what is held ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int64, torch.uint8, torch.bfloat16, torch.float16, torch.float32]
+)
 def test_rewards_are_held_in_float32(dtype):
     rollouts = Rollouts(**fields(reward=torch.tensor([1, 0]).to(dtype)))
     assert rollouts.reward.dtype == torch.float32
@@ -227,8 +283,14 @@ def test_rewards_in_float64_and_lists_keep_every_digit(reward):
 
 @pytest.mark.parametrize("name", ["value", "advantage"])
 def test_other_numbers_are_held_in_float32_or_wider(name):
-    assert getattr(Rollouts(**fields(**{name: torch.zeros(2, 3, dtype=torch.bfloat16)})), name).dtype == torch.float32
-    assert getattr(Rollouts(**fields(**{name: torch.zeros(2, 3, dtype=torch.float64)})), name).dtype == torch.float64
+    assert (
+        getattr(Rollouts(**fields(**{name: torch.zeros(2, 3, dtype=torch.bfloat16)})), name).dtype
+        == torch.float32
+    )
+    assert (
+        getattr(Rollouts(**fields(**{name: torch.zeros(2, 3, dtype=torch.float64)})), name).dtype
+        == torch.float64
+    )
 
 
 def test_none_is_unscored_and_zero_is_a_score():
@@ -239,7 +301,9 @@ def test_none_is_unscored_and_zero_is_a_score():
 
 
 def test_a_nan_reward_is_accepted_where_the_row_is_said_to_be_unscored():
-    rollouts = Rollouts(**fields(reward=torch.tensor([nan, 1.0]), scored=torch.tensor([False, True])))
+    rollouts = Rollouts(
+        **fields(reward=torch.tensor([nan, 1.0]), scored=torch.tensor([False, True]))
+    )
     assert rollouts.scored.tolist() == [False, True]
 
 
@@ -310,7 +374,17 @@ def test_slicing_takes_the_same_rows_of_every_field(rows, expected):
     assert part.tokens == [whole.tokens[i] for i in expected]
     assert part.prompts == [whole.prompts[i] for i in expected]
     for name in (
-        *("logp", "mask", "reward", "group", "old_logp", "ref_logp", "sampler_logp", "truncated", "reward_parts"),
+        *(
+            "logp",
+            "mask",
+            "reward",
+            "group",
+            "old_logp",
+            "ref_logp",
+            "sampler_logp",
+            "truncated",
+            "reward_parts",
+        ),
         *("token_reward", "value", "greedy_reward", "advantage", "scored"),
     ):
         assert torch.equal(getattr(part, name), getattr(whole, name)[expected])
@@ -328,7 +402,9 @@ def test_losses_of_the_slices_add_up_to_the_loss_of_the_step():
 
 def test_a_plan_of_other_rows_is_refused():
     rollouts, loss = full(), Recipe()
-    with pytest.raises(ValueError, match=r"plan is for \[4, 3\] but rollouts are \[2, 3\].* Slice both alike"):
+    with pytest.raises(
+        ValueError, match=r"plan is for \[4, 3\] but rollouts are \[2, 3\].* Slice both alike"
+    ):
         loss.loss(rollouts[:2], loss.plan(rollouts))
 
 
@@ -338,8 +414,18 @@ def test_a_plan_of_other_rows_is_refused():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_to_a_dtype_changes_floating_tensors_and_no_others(dtype):
     moved = full().to(dtype)
-    assert moved.logp.dtype == moved.old_logp.dtype == moved.ref_logp.dtype == moved.sampler_logp.dtype == dtype
-    assert (moved.mask.dtype, moved.group.dtype, moved.truncated.dtype) == (torch.bool, torch.int64, torch.bool)
+    assert (
+        moved.logp.dtype
+        == moved.old_logp.dtype
+        == moved.ref_logp.dtype
+        == moved.sampler_logp.dtype
+        == dtype
+    )
+    assert (moved.mask.dtype, moved.group.dtype, moved.truncated.dtype) == (
+        torch.bool,
+        torch.int64,
+        torch.bool,
+    )
     assert moved.scored.tolist() == [True, False, True, True]
     held = torch.float32 if dtype == torch.bfloat16 else dtype
     assert moved.reward.dtype == moved.value.dtype == moved.advantage.dtype == held
@@ -382,7 +468,14 @@ def test_from_lengths_has_the_ratio_that_was_asked_for(ratio):
 
 def test_from_lengths_takes_groups_dtype_and_any_other_field():
     rollouts = Rollouts.from_lengths(
-        [1, 2], [1, 0], [7, 8], logp=-0.5, dtype=torch.float32, max_new_tokens=4, advantage=[1, 2], prompts=["p", "q"]
+        [1, 2],
+        [1, 0],
+        [7, 8],
+        logp=-0.5,
+        dtype=torch.float32,
+        max_new_tokens=4,
+        advantage=[1, 2],
+        prompts=["p", "q"],
     )
     assert rollouts.group.tolist() == [7, 8]
     assert rollouts.logp.unique().tolist() == [-0.5]
@@ -403,18 +496,24 @@ def test_from_lengths_does_not_drop_a_ratio_beside_old_log_probs():
 
 @pytest.mark.parametrize("lengths", [[], [2.5, 1.0], [3, -1]])
 def test_from_lengths_refuses_what_is_no_length(lengths):
-    with pytest.raises(ValueError, match="expected a non-empty list of whole numbers >= 0, one per completion"):
+    with pytest.raises(
+        ValueError, match="expected a non-empty list of whole numbers >= 0, one per completion"
+    ):
         Rollouts.from_lengths(lengths, [0] * len(lengths))
 
 
 @pytest.mark.parametrize("ratio", [0.0, -1.0, [1.0, 2.0, 3.0], [[1.0, 1.0]]])
 def test_from_lengths_refuses_what_is_no_ratio(ratio):
-    with pytest.raises(ValueError, match=r"expected one positive number, or one per completion \(2\)"):
+    with pytest.raises(
+        ValueError, match=r"expected one positive number, or one per completion \(2\)"
+    ):
         Rollouts.from_lengths([2, 3], [1, 0], ratio=ratio)
 
 
 def test_from_lengths_refuses_another_number_of_rewards():
-    with pytest.raises(ValueError, match=re.escape("reward has shape [3] but mask has 2 completions")):
+    with pytest.raises(
+        ValueError, match=re.escape("reward has shape [3] but mask has 2 completions")
+    ):
         Rollouts.from_lengths([2, 3], [1, 0, 1])
 
 

@@ -51,14 +51,26 @@ def test_the_numbers_of_every_line_give_its_value(name):
         for i, t in rollouts.mask.nonzero().tolist():
             for step in step_through(RECIPES[name], rollouts, i, t, micro_batch).steps:
                 if step.name != "reward":  # shaping is shown by its formula
-                    assert arithmetic(step.numbers) == pytest.approx(step.value, rel=2e-4, abs=2e-5), (step, i, t)
+                    assert arithmetic(step.numbers) == pytest.approx(
+                        step.value, rel=2e-4, abs=2e-5
+                    ), (step, i, t)
 
 
 def test_a_known_token_step_by_step():
     # two completions, rewards 1 and 0, lengths 2 and 8: A = ±1/sqrt(2), W = 1/(2·2)
     stepped = step_through(recipe("grpo").but(kl=None), Rollouts.from_lengths([2, 8], [1, 0]), 0, 1)
-    assert [s.name for s in stepped.steps] == ["reward", "baseline", "advantage", "ratio", "gate", "W", "weight"]
-    assert [s.value for s in stepped.steps] == pytest.approx([1, 0.5, 0.5**0.5, 1, 1, 0.25, 0.5**0.5 / 4])
+    assert [s.name for s in stepped.steps] == [
+        "reward",
+        "baseline",
+        "advantage",
+        "ratio",
+        "gate",
+        "W",
+        "weight",
+    ]
+    assert [s.value for s in stepped.steps] == pytest.approx(
+        [1, 0.5, 0.5**0.5, 1, 1, 0.25, 0.5**0.5 / 4]
+    )
     assert "1/2 · 1/2" in str(stepped)
     assert "<table>" in stepped._repr_html_()
 
@@ -69,7 +81,12 @@ def test_a_token_that_is_not_trained_is_refused():
 
 
 def test_a_clipped_token_has_gate_zero():
-    stepped = step_through(recipe("dr_grpo"), Rollouts.from_lengths([2, 8], [1, 0], ratio=[1.5, 1.0], max_new_tokens=8), 0, 0)
+    stepped = step_through(
+        recipe("dr_grpo"),
+        Rollouts.from_lengths([2, 8], [1, 0], ratio=[1.5, 1.0], max_new_tokens=8),
+        0,
+        0,
+    )
     values = {s.name: s.value for s in stepped.steps}
     assert values["ratio"] == pytest.approx(1.5)
     assert values["gate"] == 0
@@ -80,5 +97,7 @@ def test_a_choice_of_ones_own_shows_its_value():
     def halved(reward: torch.Tensor) -> torch.Tensor:
         return reward / 2
 
-    stepped = step_through(recipe("rloo").but(baseline=halved), Rollouts.from_lengths([2, 8], [1, 0]), 0, 0)
+    stepped = step_through(
+        recipe("rloo").but(baseline=halved), Rollouts.from_lengths([2, 8], [1, 0]), 0, 0
+    )
     assert stepped.steps[1].numbers == "0.5"

@@ -13,7 +13,17 @@ from grpo_edu import Recipe, RecipeWarning, Rollouts, token_weights
 from grpo_edu.objective import axes
 from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import sequence_mean, step_token_mean, token_sum
-from grpo_edu.objective.surrogates import cispo, dual_clip, gmpo, gspo, gspo_token, ppo_clip, reinforce, sapo, sequence_product
+from grpo_edu.objective.surrogates import (
+    cispo,
+    dual_clip,
+    gmpo,
+    gspo,
+    gspo_token,
+    ppo_clip,
+    reinforce,
+    sapo,
+    sequence_product,
+)
 
 CLIP = partial(ppo_clip, eps_low=0.2, eps_high=0.3)
 GSPO = partial(gspo, eps_low=3e-4, eps_high=4e-4)
@@ -26,7 +36,11 @@ OTHERS = [
     partial(gmpo, eps_low=0.4, eps_high=0.4),
     partial(sapo, tau_pos=1.0, tau_neg=1.05),
 ]
-SHARED = {"gspo", "sequence_product", "gmpo"}  # one ratio speaks for a completion: the factors hold under a W uniform in it
+SHARED = {
+    "gspo",
+    "sequence_product",
+    "gmpo",
+}  # one ratio speaks for a completion: the factors hold under a W uniform in it
 
 
 def near(value, rel=1e-12):
@@ -36,7 +50,11 @@ def near(value, rel=1e-12):
 def inputs(log_ratio, advantage, mask=None, logp=None):
     """What a surrogate may ask for, from ``[N, T]`` log-ratios."""
     log_ratio = torch.as_tensor(log_ratio, dtype=torch.float64)
-    logp = torch.full_like(log_ratio, -1.0) if logp is None else torch.as_tensor(logp, dtype=torch.float64)
+    logp = (
+        torch.full_like(log_ratio, -1.0)
+        if logp is None
+        else torch.as_tensor(logp, dtype=torch.float64)
+    )
     advantage = torch.as_tensor(advantage, dtype=torch.float64).expand_as(logp)
     mask = torch.ones_like(logp, dtype=torch.bool) if mask is None else mask
     return {"logp": logp, "old_logp": logp - log_ratio, "advantage": advantage, "mask": mask}
@@ -51,7 +69,9 @@ def value_and_gradient(surrogate, given_inputs):
 
 def by_hand(surrogate, given_inputs):
     """advantage · ratio · gate of the hand-written factors."""
-    ratio, gate = axes.run(axes.function_of(surrogate).factors, {**given_inputs, **axes.settings(surrogate)})
+    ratio, gate = axes.run(
+        axes.function_of(surrogate).factors, {**given_inputs, **axes.settings(surrogate)}
+    )
     return given_inputs["advantage"] * ratio * gate
 
 
@@ -82,8 +102,12 @@ def test_the_two_sides_of_the_clip_are_eps_low_and_eps_high():
     # ratio 1.25 is inside 1.3 and outside 1.2; ratio .75 is outside .8 and inside .7
     wide_above, wide_below = CLIP, partial(ppo_clip, eps_low=0.3, eps_high=0.2)
     up, down = inputs([[log(1.25)]], 1.0), inputs([[log(0.75)]], -1.0)
-    assert [value_and_gradient(c, up)[1].item() for c in (wide_above, wide_below)] == near([1.25, 0])
-    assert [value_and_gradient(c, down)[1].item() for c in (wide_above, wide_below)] == near([0, -0.75])
+    assert [value_and_gradient(c, up)[1].item() for c in (wide_above, wide_below)] == near(
+        [1.25, 0]
+    )
+    assert [value_and_gradient(c, down)[1].item() for c in (wide_above, wide_below)] == near(
+        [0, -0.75]
+    )
 
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
@@ -127,7 +151,14 @@ def test_the_ratio_of_gspo_is_the_geometric_mean_over_live_tokens():
 
 @pytest.mark.parametrize(
     ("log_ratio", "advantage", "gate"),
-    [(5e-4, 1, 0), (3.5e-4, 1, 1), (-5e-4, 1, 1), (5e-4, -1, 1), (-2.5e-4, -1, 1), (-3.5e-4, -1, 0)],
+    [
+        (5e-4, 1, 0),
+        (3.5e-4, 1, 1),
+        (-5e-4, 1, 1),
+        (5e-4, -1, 1),
+        (-2.5e-4, -1, 1),
+        (-3.5e-4, -1, 0),
+    ],
 )
 def test_gspo_clips_the_whole_completion_on_one_side_per_sign(log_ratio, advantage, gate):
     # band 1 - 3e-4 … 1 + 4e-4; W = 1/2 on both tokens: A·s·gate/2
@@ -143,7 +174,10 @@ def test_gspo_under_the_sequence_mean_has_the_length_bias_of_grpo():
     assert weights[:, 0].tolist() == near([1 / 4, 1 / 16])
 
 
-@pytest.mark.parametrize(("ratio", "coefficient"), [(0.1, 0.5), (0.5, 0.5), (1.0, 1.0), (1.5, 1.5), (2.0, 2.0), (7.0, 2.0)])
+@pytest.mark.parametrize(
+    ("ratio", "coefficient"),
+    [(0.1, 0.5), (0.5, 0.5), (1.0, 1.0), (1.5, 1.5), (2.0, 2.0), (7.0, 2.0)],
+)
 @pytest.mark.parametrize("advantage", [1.0, -3.0])
 def test_cispo_caps_the_ratio_and_never_takes_the_gradient(ratio, coefficient, advantage):
     # band [.5, 2]; value c·A·log π with log π = -1.5, slope c·A: the ratio itself is not differentiated
@@ -157,9 +191,9 @@ def test_cispo_caps_the_ratio_and_never_takes_the_gradient(ratio, coefficient, a
 def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(surrogate):
     rollouts = Rollouts.from_lengths([3, 5, 1], [0, 0, 0], advantage=[1.0, -2.0, 0.5])
     plain = token_weights(Recipe(baseline=given), rollouts)
-    assert token_weights(Recipe(baseline=given, surrogate=surrogate), rollouts).flatten().tolist() == near(
-        plain.flatten().tolist()
-    )
+    assert token_weights(
+        Recipe(baseline=given, surrogate=surrogate), rollouts
+    ).flatten().tolist() == near(plain.flatten().tolist())
 
 
 def test_gspo_with_a_token_mean_is_said_to_be_unintended():
@@ -169,7 +203,9 @@ def test_gspo_with_a_token_mean_is_said_to_be_unintended():
 
 def test_gspo_refuses_an_advantage_per_token():
     rollouts = Rollouts.from_lengths([1, 2], [0, 0], advantage=[[1.0, 0.0], [2.0, 3.0]])
-    with pytest.raises(ValueError, match="has one ratio per completion, but given gives one advantage per token"):
+    with pytest.raises(
+        ValueError, match="has one ratio per completion, but given gives one advantage per token"
+    ):
         Recipe(baseline=given, surrogate=GSPO).loss(rollouts)
 
 
@@ -195,7 +231,9 @@ def off_policy(seed, spread):
     )
 
 
-@pytest.mark.parametrize("surrogate", SURROGATES + OTHERS, ids=lambda s: axes.function_of(s).__name__)
+@pytest.mark.parametrize(
+    "surrogate", SURROGATES + OTHERS, ids=lambda s: axes.function_of(s).__name__
+)
 @pytest.mark.parametrize("spread", [0.0, 3e-4, 0.3, 3.0, 25.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
@@ -204,15 +242,25 @@ def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
     plan = loss.plan(rollouts)
     expected = plan.weight * by_hand(surrogate, loss.token_inputs(rollouts, plan))
     torch.testing.assert_close(token_weights(loss, rollouts), expected, rtol=1e-12, atol=1e-15)
-    if axes.function_of(surrogate).__name__ not in SHARED:  # any W will do, here one that differs from token to token
-        ramp = loss.but(aggregation=lambda mask: mask * torch.linspace(0.1, 1.0, 9, dtype=torch.float64))
-        expected = ramp.plan(rollouts).weight * by_hand(surrogate, ramp.token_inputs(rollouts, plan))
+    if (
+        axes.function_of(surrogate).__name__ not in SHARED
+    ):  # any W will do, here one that differs from token to token
+        ramp = loss.but(
+            aggregation=lambda mask: mask * torch.linspace(0.1, 1.0, 9, dtype=torch.float64)
+        )
+        expected = ramp.plan(rollouts).weight * by_hand(
+            surrogate, ramp.token_inputs(rollouts, plan)
+        )
         torch.testing.assert_close(token_weights(ramp, rollouts), expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("surrogate", [CLIP, GSPO])
-@pytest.mark.parametrize(("log_ratio", "advantage"), [(25, -1.0), (-25, 1.0), (700, -1.0), (-700, 1.0), (2000, -1.0)])
-def test_beyond_a_log_ratio_of_twenty_the_value_is_finite_and_the_gradient_zero(surrogate, log_ratio, advantage):
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage"), [(25, -1.0), (-25, 1.0), (700, -1.0), (-700, 1.0), (2000, -1.0)]
+)
+def test_beyond_a_log_ratio_of_twenty_the_value_is_finite_and_the_gradient_zero(
+    surrogate, log_ratio, advantage
+):
     # the two cells without a clip: the ratio stops at e^±20
     case = inputs([[log_ratio]], advantage, logp=[[-2500.0 if log_ratio < 0 else -1.0]])
     value, gradient = value_and_gradient(surrogate, case)
@@ -257,5 +305,7 @@ def test_bfloat16_log_probs_are_computed_in_float32():
 
 def test_sapo_keeps_its_temperature_in_float64() -> None:
     # on policy the value is 4/τ·σ(0)·A = 2·A/τ; τ = 1.05 rounded to float32 is 1.0499999523, wrong in the eighth digit
-    value, _ = value_and_gradient(partial(sapo, tau_pos=1.0, tau_neg=1.05), inputs([[0.0, 0.0]], [[1.0, -1.0]]))
+    value, _ = value_and_gradient(
+        partial(sapo, tau_pos=1.0, tau_neg=1.05), inputs([[0.0, 0.0]], [[1.0, -1.0]])
+    )
     assert value.tolist() == [[near(2.0), near(-2 / 1.05)]]

@@ -31,7 +31,11 @@ def enumerated_weight(one: Recipe, p: float, size: int) -> float:
     total = 0.0
     for outcome in product([0.0, 1.0], repeat=size):
         reward = torch.tensor(outcome, dtype=torch.float64)
-        logp = torch.where(reward > 0, torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit))[:, None]
+        logp = torch.where(
+            reward > 0,
+            torch.nn.functional.logsigmoid(logit),
+            torch.nn.functional.logsigmoid(-logit),
+        )[:, None]
         rollouts = Rollouts(
             logp=logp,
             mask=torch.ones(size, 1, dtype=torch.bool),
@@ -46,7 +50,20 @@ def enumerated_weight(one: Recipe, p: float, size: int) -> float:
 
 @pytest.mark.parametrize(
     "name",
-    ["reinforce", "rloo", "grpo", "dr_grpo", "dapo(step)", "gspo", "maxrl", "pass@k", "opo", "balanced", "sapo", "cispo"],
+    [
+        "reinforce",
+        "rloo",
+        "grpo",
+        "dr_grpo",
+        "dapo(step)",
+        "gspo",
+        "maxrl",
+        "pass@k",
+        "opo",
+        "balanced",
+        "sapo",
+        "cispo",
+    ],
 )
 @pytest.mark.parametrize(("p", "size"), [(0.1, 3), (0.35, 4), (0.8, 5)])
 def test_prompt_weight_equals_enumeration_with_autograd(name, p, size):
@@ -63,20 +80,26 @@ def test_closed_forms_are_the_weights_of_the_recipes(p, size):
     assert difficulty.weight(recipe("pass@k"), p, size) == near(difficulty.pass_at_k_weight(p, 2))
     for ddof, eps in ((0, 0.0), (1, 0.0), (1, 1e-4), (0, 0.1)):
         one = recipe("grpo").but(scale=partial(adv.group_std, ddof=ddof, eps=eps))
-        assert difficulty.weight(one, p, size) == near(difficulty.std_weight(p, size, ddof=ddof, eps=eps))
+        assert difficulty.weight(one, p, size) == near(
+            difficulty.std_weight(p, size, ddof=ddof, eps=eps)
+        )
 
 
 def test_std_makes_no_difficulty_bias_at_two_and_three_completions():
     for p in (0.01, 0.2, 0.5, 0.97):
         assert difficulty.std_weight(p, 2) == near(1)
         assert difficulty.std_weight(p, 3) == near(math.sqrt(2))
-        assert difficulty.std_weight(p, 4) == near(math.sqrt(3) - (2 * math.sqrt(3) - 3) * p * (1 - p))
+        assert difficulty.std_weight(p, 4) == near(
+            math.sqrt(3) - (2 * math.sqrt(3) - 3) * p * (1 - p)
+        )
 
 
 @pytest.mark.parametrize(("size", "ratio"), [(4, 1.06), (8, 1.33), (16, 1.69), (64, 2.19)])
 def test_std_bias_grows_with_the_group_and_stays_below_the_infinite_picture(size, ratio):
     # w(.05)/w(.5)
-    assert difficulty.std_weight(0.05, size) / difficulty.std_weight(0.5, size) == pytest.approx(ratio, abs=0.005)
+    assert difficulty.std_weight(0.05, size) / difficulty.std_weight(0.5, size) == pytest.approx(
+        ratio, abs=0.005
+    )
     assert ratio < difficulty.infinite_std_weight(0.05) / difficulty.infinite_std_weight(0.5)
 
 
@@ -91,14 +114,19 @@ def test_the_objective_climbed_has_the_weight_as_its_slope_and_the_known_end_val
     assert difficulty.objective(GRPO0, 1.0, size) == pytest.approx(value, abs=5e-5)
     step = 1e-5
     for p in (0.2, 0.7):
-        slope = (difficulty.objective(GRPO0, p + step, size) - difficulty.objective(GRPO0, p - step, size)) / (2 * step)
+        slope = (
+            difficulty.objective(GRPO0, p + step, size)
+            - difficulty.objective(GRPO0, p - step, size)
+        ) / (2 * step)
         assert slope == pytest.approx(difficulty.weight(GRPO0, p, size), rel=1e-8)
 
 
 def test_the_objective_of_the_std_tends_to_two_arcsin_of_the_root():
     # between two inner pass rates; near 0 the finite weight saturates and h falls behind
     climbed = difficulty.objective(GRPO0, 0.7, 200) - difficulty.objective(GRPO0, 0.3, 200)
-    assert climbed == pytest.approx(2 * (math.asin(math.sqrt(0.7)) - math.asin(math.sqrt(0.3))), rel=5e-3)
+    assert climbed == pytest.approx(
+        2 * (math.asin(math.sqrt(0.7)) - math.asin(math.sqrt(0.3))), rel=5e-3
+    )
 
 
 def test_silent_groups_and_the_baseline_of_live_ones():
@@ -113,7 +141,9 @@ def test_silent_groups_and_the_baseline_of_live_ones():
     bins = [math.comb(g, k) * p**k * (1 - p) ** (g - k) for k in range(g + 1)]
     live = sum(bins[1:-1])
     assert difficulty.silent_probability(p, g) == near(1 - live)
-    assert difficulty.conditional_baseline(p, g) == near(sum(k / g * b for k, b in enumerate(bins) if 0 < k < g) / live)
+    assert difficulty.conditional_baseline(p, g) == near(
+        sum(k / g * b for k, b in enumerate(bins) if 0 < k < g) / live
+    )
 
 
 def test_rerolling_the_same_prompt_raises_hard_prompts_and_drawing_new_ones_does_not():
@@ -134,10 +164,15 @@ def test_three_frames_rank_hard_and_medium_prompts_differently():
 def test_std_over_none_averaged_over_mixed_groups_has_the_known_ratios():
     # E[sigma]/E[sigma²] over mixed groups at p = .05 relative to .5, for G = 8, 32, 64: 1.33, 2.00, 2.19
     def ratio(p: float, g: int) -> float:
-        rows = [(math.comb(g, k) * p**k * (1 - p) ** (g - k), math.sqrt(k * (g - k)) / g) for k in range(1, g)]
+        rows = [
+            (math.comb(g, k) * p**k * (1 - p) ** (g - k), math.sqrt(k * (g - k)) / g)
+            for k in range(1, g)
+        ]
         return sum(c * s for c, s in rows) / sum(c * s * s for c, s in rows)
 
-    assert [ratio(0.05, g) / ratio(0.5, g) for g in (8, 32, 64)] == pytest.approx([1.33, 2.00, 2.19], abs=0.006)
+    assert [ratio(0.05, g) / ratio(0.5, g) for g in (8, 32, 64)] == pytest.approx(
+        [1.33, 2.00, 2.19], abs=0.006
+    )
 
 
 # --- length ---------------------------------------------------------------------------------------------------------------
@@ -148,7 +183,9 @@ P, RIGHT, WRONG, CAP = 0.4, 0.3, 0.3, 5
 
 def drifts(aggregation, size: int, cap: int = CAP, stop: float = 0.3) -> tuple[float, float]:
     """Expected gradient by the right and the wrong stop logit, per unit of p(1-p)(G-1)/G."""
-    gradient = enumeration.expected_gradient(NO_STD.but(aggregation=aggregation), P, stop, stop, size, cap)
+    gradient = enumeration.expected_gradient(
+        NO_STD.but(aggregation=aggregation), P, stop, stop, size, cap
+    )
     unit = P * (1 - P) * (size - 1) / size
     return gradient[1].item() / unit, gradient[2].item() / unit
 
@@ -156,7 +193,9 @@ def drifts(aggregation, size: int, cap: int = CAP, stop: float = 0.3) -> tuple[f
 def test_chances_of_all_groups_add_to_one_and_mean_scores_are_zero():
     groups = enumeration.all_groups(P, RIGHT, 0.5, 2, 4)
     assert groups.chance.sum().item() == near(1)
-    mean = (groups.chance[:, None] * enumeration.scores(groups, P, RIGHT, 0.5).sum(dim=(1, 2))).sum(dim=0)
+    mean = (groups.chance[:, None] * enumeration.scores(groups, P, RIGHT, 0.5).sum(dim=(1, 2))).sum(
+        dim=0
+    )
     assert mean.abs().max() < 1e-12
 
 
@@ -178,7 +217,9 @@ def test_a_constant_has_no_drift_to_twelve_digits(size):
 def test_drift_with_and_without_a_cap_has_the_known_values():
     assert length.sequence_mean_drift(0.1) == pytest.approx(0.15584, abs=1e-5)
     assert length.sequence_mean_drift(0.1, 10) == pytest.approx(0.1354, abs=5e-5)
-    assert length.sequence_mean_drift(0.1, 2000) == pytest.approx(length.sequence_mean_drift(0.1), rel=1e-9)
+    assert length.sequence_mean_drift(0.1, 2000) == pytest.approx(
+        length.sequence_mean_drift(0.1), rel=1e-9
+    )
     # G = 8, p = .5, no std: .25 · 7/8 · .15584 = .0341
     assert 0.25 * 7 / 8 * length.sequence_mean_drift(0.1) == pytest.approx(0.0341, abs=5e-5)
 
@@ -199,7 +240,9 @@ def test_token_mean_lies_between_sequence_mean_and_constant_and_shrinks_with_the
 
 @pytest.mark.parametrize(("rows", "percent"), [(2, 42), (8, 8), (64, 1)])
 def test_prompt_scope_keeps_this_percent_of_the_sequence_mean_drift(rows, percent):
-    assert 100 * length.token_mean_drift(0.1, rows, 300) / length.sequence_mean_drift(0.1) == pytest.approx(percent, abs=1.0)
+    assert 100 * length.token_mean_drift(0.1, rows, 300) / length.sequence_mean_drift(
+        0.1
+    ) == pytest.approx(percent, abs=1.0)
 
 
 def test_micro_batch_scope_has_the_drift_of_its_own_size():
@@ -207,7 +250,9 @@ def test_micro_batch_scope_has_the_drift_of_its_own_size():
     one = NO_STD.but(aggregation=agg.micro_batch_token_mean)
     for parts, rows in ((1, 2), (2, 1)):
         weights = enumeration.group_weights(one, groups, split(2, parts))
-        gradient = groups.chance @ (weights[..., None] * enumeration.scores(groups, P, 0.3, 0.3)).sum(dim=(1, 2))
+        gradient = groups.chance @ (
+            weights[..., None] * enumeration.scores(groups, P, 0.3, 0.3)
+        ).sum(dim=(1, 2))
         assert gradient[1].item() / (P * (1 - P) / 2) == near(length.token_mean_drift(0.3, rows, 3))
 
 
@@ -233,7 +278,9 @@ def test_the_field_is_no_gradient_its_loop_integral_is_that_of_its_curl():
 
 def test_constant_field_is_the_gradient_of_the_pass_rate():
     for p, right, wrong in ((0.3, 0.2, 0.6), (0.7, 0.5, 0.4)):
-        g = enumeration.expected_gradient(recipe("dr_grpo").but(aggregation=agg.sequence_sum), p, right, wrong, 2, 4)
+        g = enumeration.expected_gradient(
+            recipe("dr_grpo").but(aggregation=agg.sequence_sum), p, right, wrong, 2, 4
+        )
         assert g.tolist() == near([p * (1 - p) / 2, 0, 0])
 
 
@@ -267,8 +314,12 @@ def noise(aggregation, stop: float) -> float:
 
 def test_which_aggregation_is_least_noisy_depends_on_the_policy():
     # G = 3, p = .4, cap 5. Hazard .3: 1/|o| 1.34 against 1.60 of the constant. Hazard .2: 1.74 against 1.51, the other way round.
-    assert [noise(agg.sequence_mean, 0.3), noise(agg.constant, 0.3)] == pytest.approx([1.3446, 1.6021], abs=1e-4)
-    assert [noise(agg.sequence_mean, 0.2), noise(agg.constant, 0.2)] == pytest.approx([1.7423, 1.5094], abs=1e-4)
+    assert [noise(agg.sequence_mean, 0.3), noise(agg.constant, 0.3)] == pytest.approx(
+        [1.3446, 1.6021], abs=1e-4
+    )
+    assert [noise(agg.sequence_mean, 0.2), noise(agg.constant, 0.2)] == pytest.approx(
+        [1.7423, 1.5094], abs=1e-4
+    )
 
 
 # --- clip, KL, splits, optimiser --------------------------------------------------------------------------------------------
@@ -298,7 +349,8 @@ def test_k1_in_the_reward_has_the_gradient_of_the_reverse_kl_and_k3_in_the_rewar
     logits = torch.tensor([0.7, -0.2, 0.1, -1.0], dtype=torch.float64)
     reference = torch.tensor([0.0, 0.5, -0.5, 0.2], dtype=torch.float64).log_softmax(0)
     torch.testing.assert_close(
-        exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference), exact_kl.reverse(logits, reference)[1]
+        exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference),
+        exact_kl.reverse(logits, reference)[1],
     )
     other = exact_kl.in_reward(partial(kl.k3, beta=1.0), logits, reference)
     for wrong in (exact_kl.reverse(logits, reference)[1], exact_kl.forward(logits, reference)[1]):
@@ -311,7 +363,9 @@ def test_six_clip_cells_two_without_gradient_and_dual_clip_takes_a_third():
     old = torch.full((1, 7), -2.0, dtype=torch.float64)
     ppo = surrogates.ppo_clip_factors(old + ratio.log(), old, a[None], eps_low=0.2, eps_high=0.2)
     assert ppo.gate[0].tolist() == [1, 1, 0, 0, 1, 1, 1]
-    dual = surrogates.dual_clip_factors(old + ratio.log(), old, a[None], eps_low=0.2, eps_high=0.2, cap=3.0)
+    dual = surrogates.dual_clip_factors(
+        old + ratio.log(), old, a[None], eps_low=0.2, eps_high=0.2, cap=3.0
+    )
     assert dual.gate[0].tolist() == [1, 1, 0, 0, 1, 1, 0]
 
 
@@ -329,7 +383,9 @@ def test_adamw_ignores_a_factor_common_to_all_gradients_and_sgd_does_not():
             opt.step()
         return x.detach()
 
-    torch.testing.assert_close(trained("adamw", 1.0), trained("adamw", 1000.0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        trained("adamw", 1.0), trained("adamw", 1000.0), rtol=1e-12, atol=1e-12
+    )
     assert not torch.allclose(trained("sgd", 1.0), trained("sgd", 2.0))
 
 
@@ -366,12 +422,18 @@ def test_std_scaled_advantages_answer_plus_minus_one_like_zero_one_and_centred_o
     signed = [2.0 * r - 1 for r in right]
     for name, factor in (("grpo", 1.0), ("dr_grpo", 2.0)):
         one = recipe(name).but(kl=None)
-        a, b = (token_weights(one, Rollouts.from_lengths(lengths, r, max_new_tokens=5)) for r in (right, signed))
+        a, b = (
+            token_weights(one, Rollouts.from_lengths(lengths, r, max_new_tokens=5))
+            for r in (right, signed)
+        )
         torch.testing.assert_close(b, factor * a)
 
 
 def test_a_shared_prefix_has_no_net_push_under_equal_weights_and_leans_to_the_short_right_answer_under_one_over_length():
     rollouts = Rollouts.from_lengths([4, 20], [1, 0], max_new_tokens=20)
-    first = {name: token_weights(recipe(name).but(kl=None), rollouts)[:, 0].sum().item() for name in ("grpo", "dr_grpo")}
+    first = {
+        name: token_weights(recipe(name).but(kl=None), rollouts)[:, 0].sum().item()
+        for name in ("grpo", "dr_grpo")
+    }
     assert first["dr_grpo"] == near(0)
     assert first["grpo"] > 0.05

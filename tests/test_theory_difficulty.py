@@ -62,7 +62,9 @@ def slope_of_pass_rate() -> Tensor:
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("name", [n for n in RECIPES if n not in BATCH_SCOPE])
-def test_expected_gradient_of_every_recipe_is_its_weight_times_the_slope_of_the_pass_rate(name, size):
+def test_expected_gradient_of_every_recipe_is_its_weight_times_the_slope_of_the_pass_rate(
+    name, size
+):
     chance, gradient, _ = all_gradients(RECIPES[name], size)
     expected = difficulty.weight(RECIPES[name], P, size) * slope_of_pass_rate()
     torch.testing.assert_close(chance @ gradient, expected, rtol=1e-9, atol=1e-12)
@@ -71,8 +73,14 @@ def test_expected_gradient_of_every_recipe_is_its_weight_times_the_slope_of_the_
 def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
     # twice the same group beside a dead one: a recipe of group scope gives the first group the same advantages
     for name, one in RECIPES.items():
-        alone, beside = ([1.0, 0.0, 0.0], [0] * 3), ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0] * 3 + [1] * 3)
-        plans = [one.plan(difficulty.neutral_rollouts([1] * len(r), r, g, one)).advantage[:3] for r, g in (alone, beside)]
+        alone, beside = (
+            ([1.0, 0.0, 0.0], [0] * 3),
+            ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0] * 3 + [1] * 3),
+        )
+        plans = [
+            one.plan(difficulty.neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
+            for r, g in (alone, beside)
+        ]
         assert torch.allclose(*plans) is (name not in BATCH_SCOPE), name
 
 
@@ -98,7 +106,10 @@ def maxrl_kept(reward: Tensor) -> Tensor:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_softmax_weight_equals_enumeration(tau, size):
     one = Recipe(
-        name="softmax", baseline=partial(softmax_advantage, tau=tau), surrogate=sur.reinforce, aggregation=agg.sequence_sum
+        name="softmax",
+        baseline=partial(softmax_advantage, tau=tau),
+        surrogate=sur.reinforce,
+        aggregation=agg.sequence_sum,
     )
     chance, gradient, _ = all_gradients(one, size)
     expected = difficulty.softmax_weight(P, size, tau) * slope_of_pass_rate()
@@ -108,14 +119,23 @@ def test_softmax_weight_equals_enumeration(tau, size):
 @given(p=st.floats(0.01, 0.99), size=st.integers(2, 9))
 def test_softmax_advantages_run_from_maxrl_to_the_centred_reward(p, size):
     assert difficulty.softmax_weight(p, size, 0.002) == near(difficulty.maxrl_weight(p, size - 1))
-    assert 1e6 * difficulty.softmax_weight(p, size, 1e6) == pytest.approx((size - 1) / size, rel=1e-5)
+    assert 1e6 * difficulty.softmax_weight(p, size, 1e6) == pytest.approx(
+        (size - 1) / size, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_maxrl_has_order_g_only_where_the_all_wrong_group_keeps_its_minus_one(size):
-    one = Recipe(name="maxrl(10)", baseline=maxrl_kept, surrogate=sur.reinforce, aggregation=agg.sequence_sum)
+    one = Recipe(
+        name="maxrl(10)", baseline=maxrl_kept, surrogate=sur.reinforce, aggregation=agg.sequence_sum
+    )
     chance, gradient, _ = all_gradients(one, size)
-    torch.testing.assert_close(chance @ gradient, difficulty.maxrl_weight(P, size) * slope_of_pass_rate(), rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        chance @ gradient,
+        difficulty.maxrl_weight(P, size) * slope_of_pass_rate(),
+        rtol=1e-9,
+        atol=0,
+    )
     assert difficulty.weight(recipe("maxrl"), P, size) == near(difficulty.maxrl_weight(P, size - 1))
 
 
@@ -126,12 +146,16 @@ def test_pass_at_k_weights_are_the_slope_of_pass_at_k(k, size):
     leaf = LOGITS.clone().requires_grad_()
     slope = torch.autograd.grad(1 - (1 - leaf.softmax(0) @ RIGHT) ** k, leaf)[0]
     torch.testing.assert_close(chance @ gradient, slope, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(difficulty.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        difficulty.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(rewards=st.lists(st.floats(-3, 3), min_size=4, max_size=4), size=st.integers(2, 3))
-def test_mean_baseline_costs_the_factor_g_minus_one_over_g_and_leave_one_out_nothing_for_any_reward(rewards, size):
+def test_mean_baseline_costs_the_factor_g_minus_one_over_g_and_leave_one_out_nothing_for_any_reward(
+    rewards, size
+):
     # not only right/wrong: E[(1/G) Σ A S] against the gradient of the mean reward
     values, chance = torch.tensor(rewards, dtype=torch.float64), LOGITS.softmax(0)
     scores = torch.eye(4, dtype=torch.float64) - chance
@@ -161,7 +185,9 @@ def test_the_objective_is_the_integral_of_the_weight(name, size):
 
 
 def test_special_values_of_the_objective():
-    assert [difficulty.objective(GRPO0, 1.0, g) for g in (2, 4, 16)] == pytest.approx([1, 1.6547, 2.4081], abs=5e-5)
+    assert [difficulty.objective(GRPO0, 1.0, g) for g in (2, 4, 16)] == pytest.approx(
+        [1, 1.6547, 2.4081], abs=5e-5
+    )
     # maxrl of order G-1: -Σ (1-p)^k / k, up to its value at 0; pass@2: 1-(1-p)²; RLOO: p
     for p in (0.2, 0.7):
         climbed = sum((1 - (1 - p) ** k) / k for k in range(1, 6))
@@ -191,13 +217,20 @@ def test_std_curve_is_a_u_lowest_at_one_half_and_maxrl_falls(size):
 @pytest.mark.parametrize("size", [2, 4, 9])
 def test_hardest_prompts_get_the_root_of_g_minus_one_and_with_bessel_less(size):
     assert difficulty.weight(GRPO0, 1e-10, size) == pytest.approx(math.sqrt(size - 1), rel=1e-8)
-    assert difficulty.weight(recipe("grpo"), 1e-10, size) == pytest.approx((size - 1) / math.sqrt(size), rel=1e-8)
+    assert difficulty.weight(recipe("grpo"), 1e-10, size) == pytest.approx(
+        (size - 1) / math.sqrt(size), rel=1e-8
+    )
 
 
 def test_the_next_term_of_the_large_group_is_right_to_order_one_over_g_squared():
-    assert difficulty.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(0.99070, abs=5e-6)
+    assert difficulty.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(
+        0.99070, abs=5e-6
+    )
     assert difficulty.std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(0.99053, abs=5e-6)
-    gaps = [abs(difficulty.std_weight(0.3, g) - difficulty.large_group_std_weight(0.3, g)) * g * g for g in (128, 256, 512)]
+    gaps = [
+        abs(difficulty.std_weight(0.3, g) - difficulty.large_group_std_weight(0.3, g)) * g * g
+        for g in (128, 256, 512)
+    ]
     assert max(gaps) / min(gaps) < 1.1
 
 
@@ -208,12 +241,16 @@ def test_update_of_one_logit_with_the_std_at_eight_has_the_printed_values():
     assert frames == pytest.approx([0.050, 0.248, 0.464, 0.210], abs=6e-4)
     relative = [difficulty.std_weight(p, 8) / difficulty.std_weight(0.5, 8) for p in rates]
     assert relative == pytest.approx([1.387, 1.220, 1.0, 1.254], abs=5e-4)
-    assert difficulty.frames(difficulty.weight(recipe("dr_grpo"), 0.3, 8), 0.3)["score"] == near(0.21 * 7 / 8)
+    assert difficulty.frames(difficulty.weight(recipe("dr_grpo"), 0.3, 8), 0.3)["score"] == near(
+        0.21 * 7 / 8
+    )
 
 
 def test_score_frame_of_each_scheme_in_the_limit():
     for p in (0.1, 0.4):
-        assert difficulty.frames(difficulty.infinite_std_weight(p), p)["score"] == near(math.sqrt(p * (1 - p)))
+        assert difficulty.frames(difficulty.infinite_std_weight(p), p)["score"] == near(
+            math.sqrt(p * (1 - p))
+        )
         assert difficulty.frames(1.0, p)["score"] == near(p * (1 - p))
         assert difficulty.frames(difficulty.maxrl_weight(p, 2000), p)["score"] == near(1 - p)
         assert difficulty.frames(1 / p, p)["log-probability"] == near(1)
@@ -243,7 +280,9 @@ def test_mean_squared_advantage_is_the_chance_of_a_live_group(size):
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "reinforce", "pass@k", "remax"])
-def test_rerolled_weight_equals_the_mean_gradient_of_live_groups_even_where_silent_ones_would_push(name):
+def test_rerolled_weight_equals_the_mean_gradient_of_live_groups_even_where_silent_ones_would_push(
+    name,
+):
     chance, gradient, count = all_gradients(RECIPES[name], 3)
     live = (count > 0) & (count < 3)
     mean = (chance * live) @ gradient / (chance * live).sum()
@@ -262,11 +301,15 @@ def test_refilling_with_new_prompts_keeps_every_relative_weight():
     rates = [0.02, 0.3, 0.9]
     refilled = difficulty.refilled_weights(GRPO0, rates, 8)
     plain = [difficulty.weight(GRPO0, p, 8) for p in rates]
-    assert [a / b for a, b in zip(refilled, plain, strict=True)] == [near(refilled[0] / plain[0])] * 3
+    assert [a / b for a, b in zip(refilled, plain, strict=True)] == [
+        near(refilled[0] / plain[0])
+    ] * 3
     # the factor, from the law of the first live group: prompt uniform, tried until one is live
     live = [sum(math.comb(8, k) * p**k * (1 - p) ** (8 - k) for k in range(1, 8)) for p in rates]
     share = [x / sum(live) for x in live]  # of the kept groups, per prompt
-    kept = [s * w / x for s, w, x in zip(share, plain, live, strict=True)]  # mean gradient of a kept group, per prompt
+    kept = [
+        s * w / x for s, w, x in zip(share, plain, live, strict=True)
+    ]  # mean gradient of a kept group, per prompt
     assert [3 * x for x in kept] == near(refilled)
 
 
@@ -277,7 +320,9 @@ def test_climb_time_has_the_closed_forms_of_no_std_and_of_the_infinite_std():
     # ∫ dp / (p(1-p))² = 2 log(p/(1-p)) + (2p-1)/(p(1-p));  ∫ dp / (p(1-p))^1.5 = 2(2p-1)/√(p(1-p))
     flat = lambda p: 2 * math.log(p / (1 - p)) + (2 * p - 1) / (p * (1 - p))
     std = lambda p: 2 * (2 * p - 1) / math.sqrt(p * (1 - p))
-    assert difficulty.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(flat(0.9) - flat(0.01), rel=1e-8)
+    assert difficulty.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(
+        flat(0.9) - flat(0.01), rel=1e-8
+    )
     found = difficulty.climb_time(difficulty.infinite_std_weight, 0.01, 0.9)
     assert found == pytest.approx(std(0.9) - std(0.01), rel=1e-8)
 
@@ -286,7 +331,12 @@ def test_hard_prompts_are_climbed_fastest_by_maxrl_then_std_then_no_std_and_easy
     schemes = [recipe("maxrl"), GRPO0, recipe("rloo")]
 
     def times(start: float, goal: float) -> list[float]:
-        return [difficulty.climb_time(lambda p, one=one: difficulty.weight(one, p, 64), start, goal, 100) for one in schemes]
+        return [
+            difficulty.climb_time(
+                lambda p, one=one: difficulty.weight(one, p, 64), start, goal, 100
+            )
+            for one in schemes
+        ]
 
     hard = times(0.005, 0.9)
     assert hard == sorted(hard)
@@ -321,7 +371,10 @@ def test_advantage_noise_equals_enumeration(name):
 
 
 def test_after_rescaling_the_std_is_a_little_less_noisy_and_maxrl_more():
-    noise = {name: advantage_noise(RECIPES[name], 0.35, 4) for name in ("grpo", "rloo", "dr_grpo", "maxrl", "reinforce")}
+    noise = {
+        name: advantage_noise(RECIPES[name], 0.35, 4)
+        for name in ("grpo", "rloo", "dr_grpo", "maxrl", "reinforce")
+    }
     assert noise["rloo"] == near(noise["dr_grpo"])
     assert noise["grpo"] < noise["rloo"] < noise["maxrl"] < noise["reinforce"]
 
@@ -342,7 +395,9 @@ def test_iterated_regularised_std_scaled_objective_moves_the_logit_as_the_recurs
         value = lambda pi, a=a: (pi * a).sum() - beta * (pi * (pi / reference).log()).sum()
         for seed in range(5):  # it is the argmax: any other policy is worse
             other = (
-                policy.log() + 0.1 * torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+                policy.log()
+                + 0.1
+                * torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
             ).softmax(0)
             assert value(other) < value(policy)
         predicted = math.log(p_ref / (1 - p_ref)) + 1 / (beta * math.sqrt(p * (1 - p)))

@@ -28,7 +28,9 @@ NO_BASELINE = recipe("dr_grpo").but(baseline=adv.no_baseline)
 P, HAZARDS, CAP = 0.35, (0.6, 0.25), 3
 
 
-def enumerated(one: Recipe, aggregation, size: int, hazards=HAZARDS, cap: int = CAP, micro_batch=None) -> tuple[float, float]:
+def enumerated(
+    one: Recipe, aggregation, size: int, hazards=HAZARDS, cap: int = CAP, micro_batch=None
+) -> tuple[float, float]:
     """Expected gradient by the right and the wrong stop logit, over every group."""
     groups = enumeration.all_groups(P, *hazards, size, cap)
     weights = enumeration.group_weights(one.but(aggregation=aggregation), groups, micro_batch)
@@ -57,7 +59,11 @@ def test_sequence_mean_and_prompt_scope_equal_enumeration_with_unequal_hazards(o
 @pytest.mark.parametrize(("size", "rows"), [(4, 2), (4, 1), (4, 4), (2, 1)])
 def test_micro_batch_scope_is_a_function_of_its_own_size(one, size, rows):
     found = length.token_mean_gradient(table(one, size), P, HAZARDS, 2, rows=rows)
-    assert found == near(enumerated(one, agg.micro_batch_token_mean, size, cap=2, micro_batch=split(size, size // rows)))
+    assert found == near(
+        enumerated(
+            one, agg.micro_batch_token_mean, size, cap=2, micro_batch=split(size, size // rows)
+        )
+    )
 
 
 @pytest.mark.parametrize("one", [MEAN, STD], ids=["mean", "std"])
@@ -67,13 +73,19 @@ def test_step_scope_of_two_prompts_equals_enumeration_of_both(one):
     group = torch.tensor([0, 0, 1, 1])
 
     def loss(logp: Tensor, mask: Tensor, reward: Tensor) -> Tensor:
-        rollouts = Rollouts.unchecked(logp=logp, mask=mask, reward=reward, group=group, max_new_tokens=2)
+        rollouts = Rollouts.unchecked(
+            logp=logp, mask=mask, reward=reward, group=group, max_new_tokens=2
+        )
         return one.but(aggregation=agg.step_token_mean).loss(rollouts)
 
     logp = torch.full(steps.mask.shape, -1.0, dtype=torch.float64)
     weights = -torch.func.vmap(torch.func.grad(loss))(logp, steps.mask, steps.reward)
-    mean = torch.einsum("m,mgt,mgtk->k", steps.chance, weights, enumeration.scores(steps, P, *HAZARDS))
-    assert length.token_mean_gradient(table(one, 2), P, HAZARDS, 2, prompts=2) == near((mean[1].item(), mean[2].item()))
+    mean = torch.einsum(
+        "m,mgt,mgtk->k", steps.chance, weights, enumeration.scores(steps, P, *HAZARDS)
+    )
+    assert length.token_mean_gradient(table(one, 2), P, HAZARDS, 2, prompts=2) == near(
+        (mean[1].item(), mean[2].item())
+    )
 
 
 def test_a_denominator_of_part_of_a_group_and_several_prompts_is_refused():
@@ -86,12 +98,16 @@ def test_a_denominator_of_part_of_a_group_and_several_prompts_is_refused():
 @pytest.mark.parametrize("one", [MEAN, STD], ids=["mean", "std"])
 def test_balanced_aggregation_equals_enumeration(one, size):
     cap = CAP if size < 4 else 2
-    assert length.balanced_gradient(table(one, size), P, HAZARDS, cap) == near(enumerated(one, agg.balanced, size, cap=cap))
+    assert length.balanced_gradient(table(one, size), P, HAZARDS, cap) == near(
+        enumerated(one, agg.balanced, size, cap=cap)
+    )
 
 
 def test_balanced_aggregation_is_the_sequence_mean_at_two_and_needs_two_signs():
     pair = table(MEAN, 2)
-    assert length.balanced_gradient(pair, P, HAZARDS, 9) == near(length.token_mean_gradient(pair, P, HAZARDS, 9, rows=1))
+    assert length.balanced_gradient(pair, P, HAZARDS, 9) == near(
+        length.token_mean_gradient(pair, P, HAZARDS, 9, rows=1)
+    )
     with pytest.raises(ValueError, match="one sign"):
         length.balanced_gradient(table(recipe("pass@k"), 4), P, HAZARDS, CAP)
 
@@ -104,14 +120,24 @@ def test_length_power_equals_enumeration(one, size, alpha):
     assert found == near(enumerated(one, partial(agg.length_power, alpha=alpha), size))
 
 
-@pytest.mark.parametrize("aggregation", [agg.constant, agg.sequence_sum, agg.token_sum], ids=lambda a: a.__name__)
+@pytest.mark.parametrize(
+    "aggregation", [agg.constant, agg.sequence_sum, agg.token_sum], ids=lambda a: a.__name__
+)
 @pytest.mark.parametrize("one", [MEAN, STD, NO_BASELINE], ids=["mean", "std", "none"])
 def test_a_weight_that_does_not_know_the_lengths_never_moves_the_stop_decision(one, aggregation):
     assert max(map(abs, enumerated(one, aggregation, 3))) < 1e-12
 
 
 def test_length_power_with_alpha_zero_is_the_constant():
-    assert max(map(abs, length.length_power_gradient(table(MEAN, 8), P, HAZARDS, 40, alpha=0.0, length=40))) < 1e-12
+    assert (
+        max(
+            map(
+                abs,
+                length.length_power_gradient(table(MEAN, 8), P, HAZARDS, 40, alpha=0.0, length=40),
+            )
+        )
+        < 1e-12
+    )
 
 
 def test_the_two_formulas_of_the_shared_hazard_agree():
@@ -142,13 +168,18 @@ def test_printed_drifts_at_a_tenth():
 
 def test_printed_shares_of_the_scopes():
     # each against the sequence mean of the *same* group size: 42 %, 8 %, 1 %. (-.0082 at G = 2 is 24 % of the -.0341 of G = 8.)
-    prompt = {g: length.token_mean_gradient(table(MEAN, g), 0.5, (0.1, 0.1), 150)[1] for g in (2, 8)}
+    prompt = {
+        g: length.token_mean_gradient(table(MEAN, g), 0.5, (0.1, 0.1), 150)[1] for g in (2, 8)
+    }
     assert prompt == {2: pytest.approx(-0.0082, abs=5e-5), 8: pytest.approx(-0.0027, abs=5e-5)}
-    share = [length.token_mean_drift(0.1, g, 150) / length.sequence_mean_drift(0.1, 150) for g in (2, 8, 64, 128)]
+    share = [
+        length.token_mean_drift(0.1, g, 150) / length.sequence_mean_drift(0.1, 150)
+        for g in (2, 8, 64, 128)
+    ]
     assert share == pytest.approx([0.419, 0.080, 0.0091, 0.0045], abs=6e-4)
-    assert prompt[2] / length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=1)[1] == pytest.approx(
-        0.24, abs=0.001
-    )
+    assert prompt[2] / length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=1)[
+        1
+    ] == pytest.approx(0.24, abs=0.001)
     micro = length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=2)[1]
     assert micro == pytest.approx(-0.0144, abs=1.5e-4)
     # 16 prompts × 8: 128 rows share the denominator
@@ -175,12 +206,18 @@ def toy_groups(size: int) -> tuple[enumeration.Groups, Tensor]:
         for n in range(1, 6):
             law = (1 - TOY) ** (n - 1) * (TOY if n < 5 else 1)
             stop = (1 - TOY if n < 5 else 0) - TOY * (n - 1)
-            rows.append([share * law, reward, n + 1, reward - 0.4, stop * reward, stop * (1 - reward)])
+            rows.append(
+                [share * law, reward, n + 1, reward - 0.4, stop * reward, stop * (1 - reward)]
+            )
     index = torch.tensor(list(product(range(10), repeat=size)))
     picked = torch.tensor(rows, dtype=torch.float64)[index]
     lengths = picked[..., 2].long()
     groups = enumeration.Groups(
-        picked[..., 0].prod(1), picked[..., 1], lengths, picked[..., 1] * 0, torch.arange(6) < lengths[..., None]
+        picked[..., 0].prod(1),
+        picked[..., 1],
+        lengths,
+        picked[..., 1] * 0,
+        torch.arange(6) < lengths[..., None],
     )
     return groups, picked[..., 3:]
 
@@ -221,7 +258,9 @@ def test_toy_drift_under_the_sequence_mean_is_the_same_with_the_std():
     for size in (2, 3):
         chance, gradient = toy_gradients(agg.sequence_mean, size, STD)
         mean = chance @ gradient
-        assert (mean[2] / mean[0]).item() * length.length_slope(TOY, 5) == near(toy_drift(agg.sequence_mean, size))
+        assert (mean[2] / mean[0]).item() * length.length_slope(TOY, 5) == near(
+            toy_drift(agg.sequence_mean, size)
+        )
 
 
 def test_closed_forms_with_a_mode_token_in_front_equal_enumeration_of_the_toy():
@@ -248,7 +287,9 @@ def test_vl_norm_tends_to_the_sequence_mean_as_the_group_grows_and_token_mean_to
         # relative to 1/|o|, with the mean inverse length of the completions taken out
         one = length.branch(TOY, 5, 1)
         inverse = (one.chance[1:] / torch.arange(1, len(one.chance))).sum().item()
-        drift.append(vl * inverse / length.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)[1])
+        drift.append(
+            vl * inverse / length.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)[1]
+        )
     assert drift == sorted(drift)
     assert drift[-1] == pytest.approx(1, abs=0.01)
 
@@ -260,13 +301,17 @@ def test_toy_noise_of_each_aggregation_at_four():
     for (name, value), aggregation in zip(printed.items(), choices, strict=True):
         chance, gradient = toy_gradients(aggregation, 4)
         mean = chance @ gradient
-        assert ((chance @ gradient**2).sum() / (mean**2).sum() - 1).item() == pytest.approx(value, abs=5e-4), name
+        assert ((chance @ gradient**2).sum() / (mean**2).sum() - 1).item() == pytest.approx(
+            value, abs=5e-4
+        ), name
 
 
 # --- a policy that cannot tell right from wrong ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("aggregation", [agg.sequence_mean, agg.prompt_token_mean, agg.balanced, VL])
+@pytest.mark.parametrize(
+    "aggregation", [agg.sequence_mean, agg.prompt_token_mean, agg.balanced, VL]
+)
 def test_one_hazard_shared_by_right_and_wrong_has_no_net_drift_except_under_balanced_aggregation_in_a_lopsided_prompt(
     aggregation,
 ):
@@ -284,13 +329,18 @@ def test_one_hazard_shared_by_right_and_wrong_has_no_net_drift_except_under_bala
 
 def field_by_enumeration(theta: Tensor, size: int, aggregation, cap: int = 3) -> Tensor:
     p, right, wrong = theta.sigmoid().tolist()
-    return enumeration.expected_gradient(MEAN.but(aggregation=aggregation), p, right, wrong, size, cap)
+    return enumeration.expected_gradient(
+        MEAN.but(aggregation=aggregation), p, right, wrong, size, cap
+    )
 
 
 def moments(theta: Tensor, cap: int) -> tuple[Tensor, Tensor, Tensor]:
     """p, u = E[R/L], m = E[1/L], differentiable: written from the law of the lengths."""
     p, hazards = theta[0].sigmoid(), theta[1:].sigmoid()
-    inverse = [sum(s * (1 - s) ** (n - 1) / n for n in range(1, cap + 1)) + (1 - s) ** cap / cap for s in hazards]
+    inverse = [
+        sum(s * (1 - s) ** (n - 1) / n for n in range(1, cap + 1)) + (1 - s) ** cap / cap
+        for s in hazards
+    ]
     return p, p * inverse[0], p * inverse[0] + (1 - p) * inverse[1]
 
 
@@ -303,7 +353,9 @@ def test_expected_update_under_one_over_length_is_grad_u_minus_p_grad_m(size):
     p, u, m = moments(leaf, 3)
     du, dm = (torch.autograd.grad(x, leaf, retain_graph=True)[0] for x in (u, m))
     expected = (size - 1) / size * (du - p.detach() * dm)
-    torch.testing.assert_close(field_by_enumeration(THETA, size, agg.sequence_mean), expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        field_by_enumeration(THETA, size, agg.sequence_mean), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_its_derivative_is_not_symmetric_entry_by_entry_and_that_of_the_sum_of_log_probs_is():
@@ -311,7 +363,11 @@ def test_its_derivative_is_not_symmetric_entry_by_entry_and_that_of_the_sum_of_l
         steps = 1e-5 * torch.eye(3, dtype=torch.float64)
         return torch.stack(
             [
-                (field_by_enumeration(THETA + h, 2, aggregation) - field_by_enumeration(THETA - h, 2, aggregation)) / 2e-5
+                (
+                    field_by_enumeration(THETA + h, 2, aggregation)
+                    - field_by_enumeration(THETA - h, 2, aggregation)
+                )
+                / 2e-5
                 for h in steps
             ],
             dim=1,
@@ -330,7 +386,9 @@ def test_its_derivative_is_not_symmetric_entry_by_entry_and_that_of_the_sum_of_l
 
 
 def test_with_a_fixed_baseline_it_is_the_gradient_of_the_length_discounted_reward():
-    fixed = Recipe(name="fixed", baseline=adv.greedy, surrogate=sur.reinforce, aggregation=agg.sequence_mean)
+    fixed = Recipe(
+        name="fixed", baseline=adv.greedy, surrogate=sur.reinforce, aggregation=agg.sequence_mean
+    )
     groups = enumeration.all_groups(*THETA.sigmoid().tolist(), 1, 3)
     total = torch.zeros(3, dtype=torch.float64)
     scores = enumeration.scores(groups, *THETA.sigmoid().tolist())
@@ -342,10 +400,14 @@ def test_with_a_fixed_baseline_it_is_the_gradient_of_the_length_discounted_rewar
             group=torch.tensor([0]),
             greedy_reward=torch.tensor([0.3], dtype=torch.float64),
         )
-        total += groups.chance[k] * (token_weights(fixed, rollouts)[..., None] * scores[k]).sum(dim=(0, 1))
+        total += groups.chance[k] * (token_weights(fixed, rollouts)[..., None] * scores[k]).sum(
+            dim=(0, 1)
+        )
     leaf = THETA.clone().requires_grad_()
     _, u, m = moments(leaf, 3)
-    torch.testing.assert_close(total, torch.autograd.grad(u - 0.3 * m, leaf)[0], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        total, torch.autograd.grad(u - 0.3 * m, leaf)[0], rtol=1e-9, atol=1e-12
+    )
 
 
 def test_the_uncapped_field_and_its_curl_equal_the_moments():
@@ -355,11 +417,16 @@ def test_the_uncapped_field_and_its_curl_equal_the_moments():
 
     def field(theta: Tensor) -> Tensor:
         p, e = theta[0].sigmoid(), inverse(theta[1:].sigmoid())
-        du, dm = (torch.autograd.grad(x, theta, create_graph=True)[0] for x in (p * e[0], p * e[0] + (1 - p) * e[1]))
+        du, dm = (
+            torch.autograd.grad(x, theta, create_graph=True)[0]
+            for x in (p * e[0], p * e[0] + (1 - p) * e[1])
+        )
         return 3 / 4 * (du - p * dm)
 
     found = field(leaf)
-    torch.testing.assert_close(length.field(*THETA.tolist(), 4), found.detach(), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        length.field(*THETA.tolist(), 4), found.detach(), rtol=1e-9, atol=1e-12
+    )
     by_wrong = torch.autograd.grad(found[0], leaf, retain_graph=True)[0][2]
     by_mode = torch.autograd.grad(found[2], leaf)[0][0]
     assert length.curl(THETA[0].item(), THETA[2].item(), 4) == near((by_mode - by_wrong).item())
@@ -376,7 +443,10 @@ def test_the_work_around_a_loop_is_the_area_integral_of_the_curl_and_none_for_a_
     around = 0.0
     for wrong, direction in ((-2.0, 1), (0.0, -1)):
         points = [
-            field_by_enumeration(torch.tensor([a, -1.0, wrong], dtype=torch.float64), 2, agg.constant) for a in side.tolist()
+            field_by_enumeration(
+                torch.tensor([a, -1.0, wrong], dtype=torch.float64), 2, agg.constant
+            )
+            for a in side.tolist()
         ]
         around += direction * sum(f[0].item() for f in points)
         assert max(abs(f[2].item()) for f in points) < 1e-12
@@ -392,14 +462,18 @@ def test_the_work_around_a_loop_is_the_area_integral_of_the_curl_and_none_for_a_
 def test_share_and_push_of_the_longer_one_through_a_recipe_with_that_power(alpha, short, long):
     # length_power weighs a token |o|^(-alpha'), so alpha' = 1 - alpha
     one = recipe("dr_grpo").but(aggregation=partial(agg.length_power, alpha=1 - alpha))
-    weights = token_weights(one, Rollouts.from_lengths([short, long], [1, 0], max_new_tokens=long)).abs()
+    weights = token_weights(
+        one, Rollouts.from_lengths([short, long], [1, 0], max_new_tokens=long)
+    ).abs()
     share = (weights[1].sum() / weights.sum()).item()
     assert share == near(length.longer_share(long / short, alpha))
     assert (weights[1, 0] / weights[0, 0]).item() == near(length.power_push(long / short, alpha))
 
 
 def test_printed_shares_and_no_power_is_even_in_both():
-    assert [length.longer_share(r) for r in (10, 100, 1000)] == pytest.approx([0.909, 0.990, 0.999], abs=5e-4)
+    assert [length.longer_share(r) for r in (10, 100, 1000)] == pytest.approx(
+        [0.909, 0.990, 0.999], abs=5e-4
+    )
     assert length.longer_share(8206 / 4965) == pytest.approx(0.623, abs=5e-4)
     for alpha in (0.0, 0.25, 0.5, 0.75, 1.0):
         even_share = abs(length.longer_share(3.0, alpha) - 0.5) < 1e-9
@@ -416,4 +490,6 @@ def test_power_drift_equals_autograd_of_the_law(alpha):
     scores = enumeration.scores(groups, 0.0, 0.5, 0.3)[:, 0, :, 2].sum(dim=1)
     lengths = groups.length[:, 0].double()
     top = (groups.chance * lengths ** (alpha - 1) * scores).sum()
-    assert length.power_drift(0.3, alpha, 4) == near((top / (groups.chance * lengths**alpha).sum()).item())
+    assert length.power_drift(0.3, alpha, 4) == near(
+        (top / (groups.chance * lengths**alpha).sum()).item()
+    )

@@ -36,12 +36,18 @@ def test_two_of_six_cells_have_no_gradient():
 def test_a_dual_clip_takes_a_third_cell_far_above_its_cap():
     dual = partial(sur.dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0)
     places = (0.5, 1.0, 1.5, 6.0)
-    assert clip.cells(dual, places).tolist() == [near([0.5, 1.0, 0.0, 0.0]), near([0.0, -1.0, -1.5, 0.0])]
+    assert clip.cells(dual, places).tolist() == [
+        near([0.5, 1.0, 0.0, 0.0]),
+        near([0.0, -1.0, -1.5, 0.0]),
+    ]
     assert clip.cells(PPO, places)[1, 3].item() == near(-6.0)
 
 
 def test_cispo_and_sapo_leave_no_cell_empty_and_reinforce_does_not_see_the_ratio():
-    cispo, sapo = partial(sur.cispo, low=0.0, high=1.28), partial(sur.sapo, tau_pos=1.0, tau_neg=1.05)
+    cispo, sapo = (
+        partial(sur.cispo, low=0.0, high=1.28),
+        partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
+    )
     assert clip.cells(cispo).tolist() == [near([0.5, 1.0, 1.28]), near([-0.5, -1.0, -1.28])]
     assert (clip.cells(sapo).abs() > 0.1).all()
     assert clip.cells(sur.reinforce).tolist() == [near([1.0, 1.0, 1.0]), near([-1.0, -1.0, -1.0])]
@@ -49,7 +55,13 @@ def test_cispo_and_sapo_leave_no_cell_empty_and_reinforce_does_not_see_the_ratio
 
 @pytest.mark.parametrize(
     "surrogate",
-    [PPO, PPO_HIGHER, partial(sur.cispo, low=0.0, high=5.0), partial(sur.sapo, tau_pos=1.0, tau_neg=1.05), sur.reinforce],
+    [
+        PPO,
+        PPO_HIGHER,
+        partial(sur.cispo, low=0.0, high=5.0),
+        partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
+        sur.reinforce,
+    ],
     ids=["ppo", "higher", "cispo", "sapo", "reinforce"],
 )
 def test_on_policy_all_surrogates_push_alike(surrogate):
@@ -80,9 +92,13 @@ def test_sequence_ratios_on_policy_are_the_sequence_mean_and_luspo_the_sum():
     rollouts = Rollouts.from_lengths([2, 7, 3, 5], [1, 0, 0, 1], max_new_tokens=7)
     grpo = token_weights(recipe("grpo").but(kl=None), rollouts)
     for name in ("gspo", "gspo_token", "gmpo"):
-        torch.testing.assert_close(token_weights(recipe(name), rollouts), grpo, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            token_weights(recipe(name), rollouts), grpo, rtol=1e-9, atol=1e-12
+        )
     lengths = rollouts.lengths[:, None]
-    torch.testing.assert_close(token_weights(recipe("luspo"), rollouts), grpo * lengths, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        token_weights(recipe("luspo"), rollouts), grpo * lengths, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_gspo_has_one_gate_for_a_completion_and_gmpo_one_per_token_the_survivors_all_alike():
@@ -97,7 +113,8 @@ def test_gspo_has_one_gate_for_a_completion_and_gmpo_one_per_token_the_survivors
         advantage=torch.ones(1, dtype=torch.float64),
     )
     gspo, gmpo = (
-        token_weights(recipe(name).but(baseline=adv.given, scale=adv.unscaled), rollouts)[0] for name in ("gspo", "gmpo")
+        token_weights(recipe(name).but(baseline=adv.given, scale=adv.unscaled), rollouts)[0]
+        for name in ("gspo", "gmpo")
     )
     assert gspo.tolist() == [0, 0, 0]
     mean = math.exp((0.4 + 0.1 + 0.0) / 3)
@@ -136,28 +153,46 @@ def test_kl_in_the_loss_equals_the_mean_over_all_actions_of_the_real_loss(name):
     push = -token_weights(one, one_action_per_row(logp.detach()))[:, 0]
     expected = torch.autograd.grad((logp.exp().detach() * push * logp).sum(), leaf)[0]
     torch.testing.assert_close(
-        kl.in_loss(partial(ESTIMATORS[name], beta=1.0), LOGITS, REFERENCE)[1], expected, rtol=1e-9, atol=1e-12
+        kl.in_loss(partial(ESTIMATORS[name], beta=1.0), LOGITS, REFERENCE)[1],
+        expected,
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
 def test_k1_in_the_reward_equals_the_real_loss_with_the_penalty_in_the_reward():
     one = Recipe(
-        name="r", rewards=(partial(shaping.kl_in_reward, beta=1.0),), surrogate=sur.reinforce, aggregation=agg.token_sum
+        name="r",
+        rewards=(partial(shaping.kl_in_reward, beta=1.0),),
+        surrogate=sur.reinforce,
+        aggregation=agg.token_sum,
     )
     leaf = LOGITS.clone().requires_grad_()
     logp = leaf.log_softmax(0)
     push = -token_weights(one, one_action_per_row(logp.detach()))[:, 0]
     expected = torch.autograd.grad((logp.exp().detach() * push * logp).sum(), leaf)[0]
-    torch.testing.assert_close(kl.in_reward(partial(kls.k1, beta=1.0), LOGITS, REFERENCE), expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        kl.in_reward(partial(kls.k1, beta=1.0), LOGITS, REFERENCE), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_table_of_values_and_gradients():
-    (back, back_slope), (_, ahead_slope) = kl.reverse(LOGITS, REFERENCE), kl.forward(LOGITS, REFERENCE)
+    (back, back_slope), (_, ahead_slope) = (
+        kl.reverse(LOGITS, REFERENCE),
+        kl.forward(LOGITS, REFERENCE),
+    )
     pi = LOGITS.softmax(0)
     # softmax: ∇KL(ref‖π) = π - ref; ∇KL(π‖ref) = π (d - KL)
     torch.testing.assert_close(ahead_slope, pi - REFERENCE.exp(), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(back_slope, pi * (pi.log() - REFERENCE - back), rtol=1e-9, atol=1e-12)
-    slopes = {"k1": torch.zeros(4).double(), "k2": back_slope, "k3": ahead_slope, "k3_ratio": back_slope}
+    torch.testing.assert_close(
+        back_slope, pi * (pi.log() - REFERENCE - back), rtol=1e-9, atol=1e-12
+    )
+    slopes = {
+        "k1": torch.zeros(4).double(),
+        "k2": back_slope,
+        "k3": ahead_slope,
+        "k3_ratio": back_slope,
+    }
     for name, slope in slopes.items():
         value, found = kl.in_loss(partial(ESTIMATORS[name], beta=1.0), LOGITS, REFERENCE)
         torch.testing.assert_close(found, slope, rtol=1e-9, atol=1e-12)
@@ -167,7 +202,9 @@ def test_table_of_values_and_gradients():
 def test_beta_is_a_factor_of_value_gradient_and_spread():
     for estimator in ESTIMATORS.values():
         one, three = (partial(estimator, beta=b) for b in (1.0, 3.0))
-        assert kl.in_loss(three, LOGITS, REFERENCE)[0] == near(3 * kl.in_loss(one, LOGITS, REFERENCE)[0])
+        assert kl.in_loss(three, LOGITS, REFERENCE)[0] == near(
+            3 * kl.in_loss(one, LOGITS, REFERENCE)[0]
+        )
         assert kl.spread(three, LOGITS, REFERENCE) == near(3 * kl.spread(one, LOGITS, REFERENCE))
 
 
@@ -176,9 +213,13 @@ def test_spread_of_the_estimators_equals_the_second_moment_and_k1_is_the_noisies
     pi = logits.softmax(0)
     d = pi.log() - REFERENCE
     values = {"k1": d, "k2": d**2 / 2, "k3": (-d).exp() + d - 1}
-    found = {name: kl.spread(partial(ESTIMATORS[name], beta=1.0), logits, REFERENCE) for name in values}
+    found = {
+        name: kl.spread(partial(ESTIMATORS[name], beta=1.0), logits, REFERENCE) for name in values
+    }
     for name, value in values.items():
-        assert found[name] == near(math.sqrt(((pi * value**2).sum() - (pi * value).sum() ** 2).item()))
+        assert found[name] == near(
+            math.sqrt(((pi * value**2).sum() - (pi * value).sum() ** 2).item())
+        )
     assert found["k1"] > 3 * max(found["k2"], found["k3"])
 
 
@@ -217,7 +258,10 @@ def test_adamw_updates_are_those_of_torch(eps):
         opt.step()
         path.append(x.detach().clone())
     torch.testing.assert_close(
-        optimiser.adamw_updates(GRADIENTS, eps=eps, **ADAM), torch.stack(path).diff(dim=0), rtol=1e-9, atol=1e-14
+        optimiser.adamw_updates(GRADIENTS, eps=eps, **ADAM),
+        torch.stack(path).diff(dim=0),
+        rtol=1e-9,
+        atol=1e-14,
     )
 
 
@@ -225,17 +269,23 @@ def test_adamw_updates_are_those_of_torch(eps):
 @given(factor=st.floats(1e-3, 1e3), eps=st.floats(1e-8, 1.0))
 def test_a_common_factor_of_the_loss_is_another_epsilon(factor, eps):
     scaled = optimiser.adamw_updates(factor * GRADIENTS, eps=eps, **ADAM)
-    torch.testing.assert_close(scaled, optimiser.adamw_updates(GRADIENTS, eps=eps / factor, **ADAM), rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(
+        scaled, optimiser.adamw_updates(GRADIENTS, eps=eps / factor, **ADAM), rtol=1e-9, atol=1e-14
+    )
 
 
 def test_without_epsilon_only_the_sign_of_the_first_gradient_counts_and_a_factor_never():
     plain = optimiser.adamw_updates(GRADIENTS, eps=0.0, **ADAM)
     assert plain[0].tolist() == near([-0.01, 0.01])
-    torch.testing.assert_close(optimiser.adamw_updates(8 / 7 * GRADIENTS, eps=0.0, **ADAM), plain, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        optimiser.adamw_updates(8 / 7 * GRADIENTS, eps=0.0, **ADAM), plain, rtol=1e-12, atol=0
+    )
 
 
 def test_rloo_and_dr_grpo_are_one_recipe_to_adamw_and_differ_by_eight_sevenths_to_sgd():
-    rollouts = Rollouts.from_lengths([2, 3, 4, 5, 2, 3, 4, 5], [1, 0, 0, 1, 0, 0, 0, 0], max_new_tokens=5)
+    rollouts = Rollouts.from_lengths(
+        [2, 3, 4, 5, 2, 3, 4, 5], [1, 0, 0, 1, 0, 0, 0, 0], max_new_tokens=5
+    )
     centred = recipe("dr_grpo").but(aggregation=agg.sequence_sum)
     rloo, mean = (token_weights(one, rollouts) for one in (recipe("rloo"), centred))
     torch.testing.assert_close(rloo, 8 / 7 * mean, rtol=1e-9, atol=1e-12)
@@ -247,10 +297,16 @@ def test_rloo_and_dr_grpo_are_one_recipe_to_adamw_and_differ_by_eight_sevenths_t
 @settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 9), min_size=4, max_size=9), parts=st.integers(1, 4))
 def test_mean_of_micro_batch_token_means_has_this_factor_on_each_row(lengths, parts):
-    mask, micro = Rollouts.from_lengths(lengths, [0] * len(lengths)).mask, split(len(lengths), parts)
+    mask, micro = (
+        Rollouts.from_lengths(lengths, [0] * len(lengths)).mask,
+        split(len(lengths), parts),
+    )
     factor = splits.mean_of_means_factor(mask.sum(dim=1), micro)
     torch.testing.assert_close(
-        agg.micro_batch_token_mean(mask, micro), factor[:, None] * agg.step_token_mean(mask), rtol=1e-9, atol=1e-12
+        agg.micro_batch_token_mean(mask, micro),
+        factor[:, None] * agg.step_token_mean(mask),
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -259,19 +315,26 @@ def test_mean_over_completions_of_micro_batches_of_unequal_rows():
     micro = split(5, 2)
     factor = splits.mean_of_means_factor(torch.ones(5), micro)
     assert factor.tolist() == near([5 / 6] * 3 + [5 / 4] * 2)
-    one, rollouts = recipe("grpo").but(kl=None), Rollouts.from_lengths([2, 3, 4, 5, 6], [1, 0, 0, 1, 0])
+    one, rollouts = (
+        recipe("grpo").but(kl=None),
+        Rollouts.from_lengths([2, 3, 4, 5, 6], [1, 0, 0, 1, 0]),
+    )
     plan = one.plan(rollouts)
     for rows in (slice(0, 3), slice(3, 5)):
         n = rows.stop - rows.start
         own = agg.sequence_mean(rollouts.mask[rows], torch.ones(n, dtype=torch.bool)) / 2
-        torch.testing.assert_close(own, factor[rows, None] * plan.weight[rows], rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            own, factor[rows, None] * plan.weight[rows], rtol=1e-9, atol=1e-12
+        )
     assert splits.mean_of_means_factor(torch.ones(6), split(6, 3)).tolist() == near([1] * 6)
 
 
 def test_micro_batches_of_one_completion_turn_the_token_mean_into_the_sequence_mean():
     rollouts = Rollouts.from_lengths([2, 7, 3], [1, 0, 1])
     local = token_weights(recipe("bnpo"), rollouts, split(3, 3))
-    torch.testing.assert_close(local, token_weights(recipe("grpo").but(kl=None), rollouts), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        local, token_weights(recipe("grpo").but(kl=None), rollouts), rtol=1e-9, atol=1e-12
+    )
 
 
 def test_one_plan_sliced_gives_the_gradient_of_the_whole_step():
@@ -281,8 +344,12 @@ def test_one_plan_sliced_gives_the_gradient_of_the_whole_step():
         plan, pieces = one.plan(rollouts), []
         for rows in (slice(0, 1), slice(1, 4)):
             leaf = rollouts.logp[rows].clone().requires_grad_()
-            pieces.append(-torch.autograd.grad(one.loss(rollouts[rows].with_logp(leaf), plan[rows]), leaf)[0])
-        torch.testing.assert_close(torch.cat(pieces), token_weights(one, rollouts), rtol=1e-9, atol=1e-12)
+            pieces.append(
+                -torch.autograd.grad(one.loss(rollouts[rows].with_logp(leaf), plan[rows]), leaf)[0]
+            )
+        torch.testing.assert_close(
+            torch.cat(pieces), token_weights(one, rollouts), rtol=1e-9, atol=1e-12
+        )
 
 
 # --- token mean -----------------------------------------------------------------------------------------------------------
@@ -293,7 +360,10 @@ LENGTHS = st.lists(st.integers(1, 12), min_size=4, max_size=4)
 @settings(deadline=None)
 @given(lengths=LENGTHS, values=st.lists(st.floats(-2, 2), min_size=4, max_size=4))
 def test_token_mean_is_the_length_weighted_mean_of_sequence_means(lengths, values):
-    mask, x = Rollouts.from_lengths(lengths, [0] * 4).mask, torch.tensor(values, dtype=torch.float64)[:, None]
+    mask, x = (
+        Rollouts.from_lengths(lengths, [0] * 4).mask,
+        torch.tensor(values, dtype=torch.float64)[:, None],
+    )
     whole = (agg.step_token_mean(mask) * x).sum().item()
     share = [n / sum(lengths) for n in lengths]
     assert whole == near(sum(a * v for a, v in zip(share, values, strict=True)))
@@ -301,7 +371,9 @@ def test_token_mean_is_the_length_weighted_mean_of_sequence_means(lengths, value
 
 @settings(deadline=None)
 @given(lengths=LENGTHS)
-def test_prompt_scope_weighs_a_prompt_by_the_inverse_of_its_mean_length_relative_to_step_scope(lengths):
+def test_prompt_scope_weighs_a_prompt_by_the_inverse_of_its_mean_length_relative_to_step_scope(
+    lengths,
+):
     rollouts = Rollouts.from_lengths(lengths, [1, 0, 1, 0], [0, 0, 1, 1])
     ratio = (
         agg.prompt_token_mean(rollouts.mask, rollouts.group, torch.ones(4).bool())[:, 0]
@@ -313,7 +385,9 @@ def test_prompt_scope_weighs_a_prompt_by_the_inverse_of_its_mean_length_relative
 
 @settings(deadline=None)
 @given(lengths=LENGTHS, rewards=st.lists(st.floats(-2, 2), min_size=4, max_size=4))
-def test_the_value_of_a_token_mean_loss_is_minus_the_covariance_of_advantage_and_length(lengths, rewards):
+def test_the_value_of_a_token_mean_loss_is_minus_the_covariance_of_advantage_and_length(
+    lengths, rewards
+):
     # on policy every ratio is 1: the value is -Σ A L / Σ L, and A has mean 0. Above 0: wrong answers are longer
     one = recipe("dr_grpo").but(aggregation=agg.step_token_mean)
     rollouts = Rollouts.from_lengths(lengths, rewards)
@@ -346,7 +420,9 @@ def test_ratio_bias_of_the_token_mean_falls_like_one_over_the_rows():
 
 def with_values(lengths: list[int], rewards: list[float], value: float) -> Rollouts:
     plain = Rollouts.from_lengths(lengths, rewards)
-    return Rollouts.from_lengths(lengths, rewards, value=torch.full(plain.mask.shape, value, dtype=torch.float64))
+    return Rollouts.from_lengths(
+        lengths, rewards, value=torch.full(plain.mask.shape, value, dtype=torch.float64)
+    )
 
 
 def test_gae_with_lambda_one_and_a_constant_value_is_reward_minus_that_value_on_every_token():
@@ -359,7 +435,12 @@ def test_gae_with_lambda_one_and_a_constant_value_is_reward_minus_that_value_on_
 def test_gae_with_lambda_zero_is_the_one_step_error():
     value = torch.tensor([[0.1, 0.4, 0.2, 9.0], [0.5, 0.6, 9.0, 9.0]], dtype=torch.float64)
     rollouts = Rollouts.from_lengths([3, 2], [1.0, 0.0], value=value[:, :3])
-    found = recipe("ppo(gae)").but(baseline=partial(adv.gae, gamma=0.9, lam=0.0)).plan(rollouts).advantage
+    found = (
+        recipe("ppo(gae)")
+        .but(baseline=partial(adv.gae, gamma=0.9, lam=0.0))
+        .plan(rollouts)
+        .advantage
+    )
     # r + γ V' - V, reward at the last token, value 0 behind it
     assert found[0].tolist() == near([0.9 * 0.4 - 0.1, 0.9 * 0.2 - 0.4, 1 - 0.2])
     assert found[1].tolist() == near([0.9 * 0.6 - 0.5, 0 - 0.6, 0])
@@ -372,20 +453,29 @@ def test_process_supervision_with_one_terminal_step_is_outcome_supervision(lengt
     last = plain.mask & (torch.arange(plain.mask.shape[1]) == plain.lengths[:, None] - 1)
     step = torch.where(last, plain.reward[:, None], torch.nan)
     rollouts = Rollouts.from_lengths(lengths, rewards, token_reward=step)
-    process, outcome = (token_weights(recipe(name).but(kl=None), rollouts) for name in ("grpo(process)", "grpo"))
+    process, outcome = (
+        token_weights(recipe(name).but(kl=None), rollouts) for name in ("grpo(process)", "grpo")
+    )
     torch.testing.assert_close(process, outcome, rtol=1e-9, atol=1e-12)
 
 
 @settings(deadline=None)
-@given(a=st.floats(0.1, 10), c=st.floats(-5, 5), right=st.lists(st.booleans(), min_size=4, max_size=4))
-def test_affine_rewards_do_not_move_the_std_scaled_weights_and_multiply_the_centred_ones(a, c, right):
+@given(
+    a=st.floats(0.1, 10), c=st.floats(-5, 5), right=st.lists(st.booleans(), min_size=4, max_size=4)
+)
+def test_affine_rewards_do_not_move_the_std_scaled_weights_and_multiply_the_centred_ones(
+    a, c, right
+):
     lengths = [2, 3, 4, 5]
     plain, moved = (
-        Rollouts.from_lengths(lengths, r, max_new_tokens=5) for r in ([float(x) for x in right], [a * x + c for x in right])
+        Rollouts.from_lengths(lengths, r, max_new_tokens=5)
+        for r in ([float(x) for x in right], [a * x + c for x in right])
     )
     for name, factor in (("grpo", 1.0), ("dr_grpo", a), ("rloo", a)):
         one = recipe(name).but(kl=None)
-        torch.testing.assert_close(token_weights(one, moved), factor * token_weights(one, plain), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(
+            token_weights(one, moved), factor * token_weights(one, plain), rtol=1e-7, atol=1e-9
+        )
 
 
 def test_a_length_penalty_breaks_that_invariance():
@@ -405,7 +495,9 @@ def test_overlong_penalty_has_its_corners():
     found = shaping.overlong_penalty(torch.zeros(6).double(), mask, 10, cache=4)["reward"]
     assert found.tolist() == near([0, 0, -0.25, -0.5, -0.75, -1])
     mask = torch.ones(1, 18432, dtype=torch.bool)
-    assert shaping.overlong_penalty(torch.zeros(1).double(), mask, 20480, cache=4096)["reward"].item() == near(-0.5)
+    assert shaping.overlong_penalty(torch.zeros(1).double(), mask, 20480, cache=4096)[
+        "reward"
+    ].item() == near(-0.5)
 
 
 @pytest.mark.parametrize(("scale", "loss"), [(0.01, 0.0196), (0.001, 0.1667)])
@@ -425,7 +517,10 @@ def test_slope_of_the_entropy_along_the_policy_gradient_is_minus_the_covariance(
     pi, reward = LOGITS.softmax(0), torch.tensor(a, dtype=torch.float64)
     leaf = LOGITS.clone().requires_grad_()
     rollouts = Rollouts(
-        logp=LOGITS.log_softmax(0)[:, None], mask=torch.ones(4, 1, dtype=torch.bool), reward=reward, group=torch.arange(4)
+        logp=LOGITS.log_softmax(0)[:, None],
+        mask=torch.ones(4, 1, dtype=torch.bool),
+        reward=reward,
+        group=torch.arange(4),
     )
     push = token_weights(recipe("reinforce").but(aggregation=agg.token_sum), rollouts)[:, 0]
     step = torch.autograd.grad((pi * push * leaf.log_softmax(0)).sum(), leaf)[0]
@@ -440,7 +535,9 @@ def test_slope_of_the_entropy_along_the_policy_gradient_is_minus_the_covariance(
 
 
 def test_off_policy_only_the_ratio_corrected_k3_keeps_value_and_gradient():
-    logits, old, reference = (torch.tensor(x, dtype=torch.float64).log() for x in ([0.9, 0.1], [0.7, 0.3], [0.5, 0.5]))
+    logits, old, reference = (
+        torch.tensor(x, dtype=torch.float64).log() for x in ([0.9, 0.1], [0.7, 0.3], [0.5, 0.5])
+    )
     value, gradient = kl.in_loss(partial(kls.k3_ratio, beta=1.0), logits, reference, old)
     assert value == near(0.9 * math.log(1.8) + 0.1 * math.log(0.2))
     assert gradient.tolist() == near(kl.reverse(logits, reference)[1].tolist())
@@ -451,7 +548,10 @@ def test_off_policy_only_the_ratio_corrected_k3_keeps_value_and_gradient():
 
 def test_where_each_penalty_settles_is_the_closed_form():
     # reward 1, 0, even reference, beta 1/2. reverse KL: sigmoid(1 / beta). forward: p (1 - p) = beta (p - 1/2), p = (1/2 + sqrt(5/4)) / 2
-    reward, reference = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+    reward, reference = (
+        torch.tensor([1.0, 0.0], dtype=torch.float64),
+        torch.tensor([0.5, 0.5], dtype=torch.float64).log(),
+    )
 
     def end(pull):
         return kl.settle(pull, reward, reference, 0.5)[0].item()

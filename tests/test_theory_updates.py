@@ -46,6 +46,8 @@ def test_momentum_carries_the_ratio_on_without_any_gradient():
 
 
 def test_without_a_clip_nothing_stops():
-    table = reuse(recipe("rloo"), torch.zeros(4), [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24)
+    table = reuse(
+        recipe("rloo"), torch.zeros(4), [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24
+    )
     assert (table["clip_fraction"] == 0).all()
     assert (table["gradient_norm"] > 0.01).all()

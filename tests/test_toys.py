@@ -18,7 +18,14 @@ from grpo_edu.toys import arms, difficulty, overlong, stopping
 from grpo_edu.toys.ablation import ablate
 from grpo_edu.toys.arms import Arms, clip_recipes
 from grpo_edu.toys.command import app
-from grpo_edu.toys.compare import gradient_sizes, interval, intervals, matched_learning_rate, push_sizes, t_quantile
+from grpo_edu.toys.compare import (
+    gradient_sizes,
+    interval,
+    intervals,
+    matched_learning_rate,
+    push_sizes,
+    t_quantile,
+)
 from grpo_edu.toys.difficulty import Difficulty
 from grpo_edu.toys.flow import expected_gradient, flow
 from grpo_edu.toys.stopping import MODES, Stopping, first_gradient
@@ -62,7 +69,9 @@ def test_sequence_mean_drift_of_the_stop_logit_is_e_stopped_over_length_minus_s(
     policy = Stopping(mode="environment", cap=10, hazard_right=0.1, hazard_wrong=0.1)
     stopped = sum(0.1 * 0.9 ** (n - 1) / n for n in range(1, 11))
     drift = 7 / 8 * 0.25 * (stopped - 0.1)
-    gradient = expected_gradient(UNSCALED, policy.start()[0], policy, Training(prompts=3, samples=8))
+    gradient = expected_gradient(
+        UNSCALED, policy.start()[0], policy, Training(prompts=3, samples=8)
+    )
     assert stopped - 0.1 == pytest.approx(0.1354, abs=5e-5)
     assert gradient.tolist() == pytest.approx([drift, -drift, 0.0], abs=1e-12)
 
@@ -72,7 +81,9 @@ def test_the_attempt_logit_moves_by_the_policy_gradient(mode):
     # RLOO: exactly dp/dz, p = sigmoid(z), times 1 - slip in mode slip; in the environment mode nothing can move
     policy = Stopping(mode=mode, right=0.3, slip=0.25, cap=6)
     slope = {"learnable": 0.3 * 0.7, "slip": 0.75 * 0.3 * 0.7, "environment": 0.0}[mode]
-    gradient = expected_gradient(recipe("rloo"), policy.start()[0], policy, Training(prompts=2, samples=4))
+    gradient = expected_gradient(
+        recipe("rloo"), policy.start()[0], policy, Training(prompts=2, samples=4)
+    )
     assert gradient[2].item() == pytest.approx(slope, abs=1e-12)
 
 
@@ -82,8 +93,17 @@ def test_expected_update_of_a_pair_by_writing_out_all_its_outcomes():
         Stopping(mode="learnable", right=0.4, hazard_right=0.3, hazard_wrong=0.2, cap=3),
         Training(prompts=1, samples=2),
     )
-    outcomes = [(right, last) for right in (True, False) for last in ((0, 1, 0), (0, 0, 1), (0, 0, 0))]
-    for one in (GRPO, PROMPT, STEP, CONSTANT, GRPO.but("balanced", aggregation=agg.balanced), recipe("dapo")):
+    outcomes = [
+        (right, last) for right in (True, False) for last in ((0, 1, 0), (0, 0, 1), (0, 0, 0))
+    ]
+    for one in (
+        GRPO,
+        PROMPT,
+        STEP,
+        CONSTANT,
+        GRPO.but("balanced", aggregation=agg.balanced),
+        recipe("dapo"),
+    ):
         theta = policy.start()[0].requires_grad_()
         total = torch.zeros(3, dtype=torch.float64)
         for a in outcomes:
@@ -92,7 +112,13 @@ def test_expected_update_of_a_pair_by_writing_out_all_its_outcomes():
                 last = torch.tensor([a[1], b[1]]).bool()
                 logp = stopping.logp_of(policy, 2, theta, (right, right, last))
                 mask = torch.tensor([[True, True, not x[1][1]] for x in (a, b)])
-                rollouts = Rollouts(logp=logp, mask=mask, reward=right.double(), group=training.group, max_new_tokens=3)
+                rollouts = Rollouts(
+                    logp=logp,
+                    mask=mask,
+                    reward=right.double(),
+                    group=training.group,
+                    max_new_tokens=3,
+                )
                 chance = (logp * mask).sum().exp().detach()
                 total -= chance * torch.autograd.grad(one.loss(rollouts), theta)[0]
         found = expected_gradient(one, theta.detach(), policy, training)
@@ -100,7 +126,9 @@ def test_expected_update_of_a_pair_by_writing_out_all_its_outcomes():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("one", [GRPO, PROMPT, STEP, CONSTANT, recipe("dapo"), recipe("maxrl")], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "one", [GRPO, PROMPT, STEP, CONSTANT, recipe("dapo"), recipe("maxrl")], ids=lambda r: r.name
+)
 def test_sampled_gradients_agree_with_the_expectation(mode, one):
     policy = Stopping(mode=mode, right=0.4, hazard_right=0.2, hazard_wrong=0.1, cap=8)
     training = Training(prompts=2, samples=4)
@@ -117,7 +145,9 @@ def test_token_means_drift_less_the_more_completions_share_the_denominator():
 
     def drift(aggregation, prompts, samples):
         one = UNSCALED.but("x", aggregation=aggregation)
-        return expected_gradient(one, policy.start()[0], policy, Training(prompts=prompts, samples=samples))[0].item()
+        return expected_gradient(
+            one, policy.start()[0], policy, Training(prompts=prompts, samples=samples)
+        )[0].item()
 
     whole = {g: drift(agg.sequence_mean, 1, g) for g in (2, 8, 64)}
     token = {g: drift(agg.prompt_token_mean, 1, g) for g in (2, 8, 64)}
@@ -134,7 +164,9 @@ def test_token_means_drift_less_the_more_completions_share_the_denominator():
 def trained() -> dict[str, pd.DataFrame]:
     recipes, training = [GRPO, CONSTANT], Training(steps=60, learning_rate=2.0, every=20)
     return {
-        mode: stopping.train(recipes, Stopping(mode=mode), training, seeds=8, learning_rates={"constant": 10.0})
+        mode: stopping.train(
+            recipes, Stopping(mode=mode), training, seeds=8, learning_rates={"constant": 10.0}
+        )
         for mode in ("learnable", "slip")
     }
 
@@ -174,7 +206,10 @@ def test_placebo_rewards_teach_nothing():
 
 def test_gradient_clipping_makes_even_a_constant_lengthen_wrong_completions():
     # a constant has no drift in expectation, but clipping shrinks the large gradients, those of long completions
-    policy, training = Stopping(mode="environment"), Training(steps=150, learning_rate=25.0, every=50)
+    policy, training = (
+        Stopping(mode="environment"),
+        Training(steps=150, learning_rate=25.0, every=50),
+    )
     free = stopping.train(CONSTANT, policy, replace(training, learning_rate=5.0), seeds=24)
     bound = stopping.train(CONSTANT, policy, replace(training, max_norm=0.0008), seeds=24)
     assert not interval(end(free, "constant", "stop_gap")).excludes_zero
@@ -216,7 +251,9 @@ def test_truncation_as_failure_shortens_the_long_right_mode():
 # --- the batched program --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in RECIPES if n not in ("remax", "ppo", "ppo(gae)", "grpo(process)")])
+@pytest.mark.parametrize(
+    "name", [n for n in RECIPES if n not in ("remax", "ppo", "ppo(gae)", "grpo(process)")]
+)
 def test_all_seeds_at_once_equal_each_seed_alone(name):
     # balanced and reinforce++ cannot be batched by vmap and fall back to a loop: the same numbers again
     training = replace(SMALL, updates=2, micro_batches=2, max_norm=0.3)
@@ -228,7 +265,10 @@ def test_all_seeds_at_once_equal_each_seed_alone(name):
 
 
 def test_the_batched_program_equals_a_plain_loop_with_backward():
-    policy, training = Stopping(mode="slip", cap=6), replace(SMALL, updates=3, optimizer="adamw", learning_rate=0.05)
+    policy, training = (
+        Stopping(mode="slip", cap=6),
+        replace(SMALL, updates=3, optimizer="adamw", learning_rate=0.05),
+    )
     table = stopping.train(recipe("grpo"), policy, training, seeds=[7])
     source, start = torch.Generator().manual_seed(7), policy.start()[0]
     theta = start.clone().requires_grad_()
@@ -253,7 +293,10 @@ def test_the_batched_program_equals_a_plain_loop_with_backward():
             optimiser.step()
     last = table.iloc[-1]
     torch.testing.assert_close(
-        torch.tensor([last.stop_right, last.stop_wrong, last.attempt]), theta.detach(), rtol=0, atol=1e-12
+        torch.tensor([last.stop_right, last.stop_wrong, last.attempt]),
+        theta.detach(),
+        rtol=0,
+        atol=1e-12,
     )
 
 
@@ -269,7 +312,9 @@ def test_the_draw_is_a_fair_token_by_token_sample():
         lengths = rollouts.lengths[side].double()
         # the branch token, then n decisions at most 4: E = 1 + (1 - (1-s)^4)/s
         assert lengths.mean().item() == pytest.approx(1 + (1 - (1 - s) ** 4) / s, abs=0.1)
-        assert rollouts.truncated[side].double().mean().item() == pytest.approx((1 - s) ** 4, abs=0.03)
+        assert rollouts.truncated[side].double().mean().item() == pytest.approx(
+            (1 - s) ** 4, abs=0.03
+        )
     # log-probs are those of the tokens: a completion's total is the product of its decisions
     i = int((right & (rollouts.lengths == 3) & ~rollouts.truncated).nonzero()[0])
     slips = rollouts.logp[i][rollouts.mask[i]].tolist()
@@ -280,17 +325,23 @@ def test_the_draw_is_a_fair_token_by_token_sample():
 
 
 def test_the_clip_acts_from_the_second_update_on():
-    once = arms.train(clip_recipes([0.2]), training=Training(steps=3, samples=16, learning_rate=8.0), seeds=5)
+    once = arms.train(
+        clip_recipes([0.2]), training=Training(steps=3, samples=16, learning_rate=8.0), seeds=5
+    )
     assert (once["clip_fraction"].dropna() == 0).all()
     several = arms.train(
-        clip_recipes([0.2, 0.4]), training=Training(steps=3, samples=16, learning_rate=8.0, updates=8), seeds=5
+        clip_recipes([0.2, 0.4]),
+        training=Training(steps=3, samples=16, learning_rate=8.0, updates=8),
+        seeds=5,
     )
     tight, wide = (several.loc[several["recipe"] == f"eps_high={e}"] for e in (0.2, 0.4))
     assert (tight["clip_fraction"].dropna() > 0).all()
     assert tight["clip_up"].mean() > wide["clip_up"].mean()
     both = several["clip_up"] + several["clip_down"] - several["clip_fraction"]
     assert both.dropna().abs().max() < 1e-12
-    soft = arms.train(recipe("sapo"), training=Training(steps=2, learning_rate=8.0, updates=8), seeds=2)
+    soft = arms.train(
+        recipe("sapo"), training=Training(steps=2, learning_rate=8.0, updates=8), seeds=2
+    )
     assert (soft["clip_fraction"].dropna() == 0).all()
 
 
@@ -303,21 +354,34 @@ def test_arms_start_where_the_setting_says():
 
 def test_group_size_cap_and_micro_batches_matter():
     policy = Stopping(mode="environment", cap=16)
-    drift = {g: expected_gradient(PROMPT, policy.start()[0], policy, Training(samples=g))[0].item() for g in (2, 32)}
+    drift = {
+        g: expected_gradient(PROMPT, policy.start()[0], policy, Training(samples=g))[0].item()
+        for g in (2, 32)
+    }
     assert drift[2] > 2 * drift[32]
     short = expected_gradient(GRPO, Stopping(cap=4).start()[0], Stopping(cap=4), SMALL)
     long = expected_gradient(GRPO, Stopping(cap=64).start()[0], Stopping(cap=64), SMALL)
     assert not torch.allclose(short, long, rtol=0.05)
-    one, row = (first_gradient(recipe("bnpo"), policy, replace(SMALL, micro_batches=m), seeds=2) for m in (1, 8))
+    one, row = (
+        first_gradient(recipe("bnpo"), policy, replace(SMALL, micro_batches=m), seeds=2)
+        for m in (1, 8)
+    )
     assert not torch.allclose(one, row)
-    torch.testing.assert_close(row, first_gradient(GRPO, policy, SMALL, seeds=2))  # one completion each: the sequence mean
+    torch.testing.assert_close(
+        row, first_gradient(GRPO, policy, SMALL, seeds=2)
+    )  # one completion each: the sequence mean
 
 
 def test_adamw_moves_a_constant_as_far_whatever_the_scale():
-    policy, training = Stopping(cap=8), Training(steps=20, learning_rate=0.02, optimizer="adamw", every=20)
+    policy, training = (
+        Stopping(cap=8),
+        Training(steps=20, learning_rate=0.02, optimizer="adamw", every=20),
+    )
     tenth = GRPO.but("tenth", aggregation=partial(agg.constant, length=10.0))
     table = stopping.train([CONSTANT, tenth], policy, training, seeds=3)
-    assert end(table, "constant", "attempt") == pytest.approx(end(table, "tenth", "attempt"), rel=1e-4)
+    assert end(table, "constant", "attempt") == pytest.approx(
+        end(table, "tenth", "attempt"), rel=1e-4
+    )
     assert min(end(table, "constant", "attempt")) > 0.2
 
 
@@ -333,18 +397,31 @@ def test_one_step_moves_each_logit_by_w_p_one_minus_p():
         table = difficulty.train(one.but(name), setting, training, seeds=3000)
         for b in range(3):
             p = setting.pass_rates[b].item()
-            z = torch.tensor(end(table, name, f"bucket_{b}"), dtype=torch.float64).logit() - math.log(p / (1 - p))
+            z = torch.tensor(
+                end(table, name, f"bucket_{b}"), dtype=torch.float64
+            ).logit() - math.log(p / (1 - p))
             # the prompts are drawn in a random order but all of them each step
-            assert abs(z.mean().item() - weight * p * (1 - p)) < 4 * z.std().item() / math.sqrt(len(z))
+            assert abs(z.mean().item() - weight * p * (1 - p)) < 4 * z.std().item() / math.sqrt(
+                len(z)
+            )
 
 
 def test_with_two_completions_the_std_changes_nothing_but_the_learning_rate():
-    setting, training = Difficulty(prompts=6, buckets=3), Training(steps=40, prompts=6, samples=2, learning_rate=4.0, every=10)
+    setting, training = (
+        Difficulty(prompts=6, buckets=3),
+        Training(steps=40, prompts=6, samples=2, learning_rate=4.0, every=10),
+    )
     rates = {"sequence_mean": 4.0, "rloo": 4.0 / math.sqrt(2), "maxrl": 4.0 / math.sqrt(2)}
-    table = difficulty.train([GRPO, recipe("rloo"), recipe("maxrl")], setting, training, seeds=3, learning_rates=rates)
+    table = difficulty.train(
+        [GRPO, recipe("rloo"), recipe("maxrl")], setting, training, seeds=3, learning_rates=rates
+    )
     for column in ("pass_rate", "bucket_0", "bucket_2"):
-        assert end(table, "rloo", column) == pytest.approx(end(table, "sequence_mean", column), rel=1e-9)
-        assert end(table, "maxrl", column) == pytest.approx(end(table, "sequence_mean", column), rel=1e-9)
+        assert end(table, "rloo", column) == pytest.approx(
+            end(table, "sequence_mean", column), rel=1e-9
+        )
+        assert end(table, "maxrl", column) == pytest.approx(
+            end(table, "sequence_mean", column), rel=1e-9
+        )
 
 
 def test_hard_prompts_gain_most_from_maxrl_then_grpo_then_rloo_at_a_large_group():
@@ -353,7 +430,9 @@ def test_hard_prompts_gain_most_from_maxrl_then_grpo_then_rloo_at_a_large_group(
         Training(steps=150, prompts=20, samples=64, learning_rate=5.0, every=10),
     )
     recipes = [recipe("maxrl"), GRPO, recipe("rloo")]
-    rates = matched_learning_rate(gradient_sizes(difficulty.train, recipes, setting, training, seeds=8), 5.0, "sequence_mean")
+    rates = matched_learning_rate(
+        gradient_sizes(difficulty.train, recipes, setting, training, seeds=8), 5.0, "sequence_mean"
+    )
     table = difficulty.train(recipes, setting, training, seeds=5, learning_rates=rates)
     ends = [interval(end(table, name, "bucket_1")) for name in ("maxrl", "sequence_mean", "rloo")]
     easy = [interval(end(table, name, "bucket_3")) for name in ("maxrl", "sequence_mean")]
@@ -361,7 +440,9 @@ def test_hard_prompts_gain_most_from_maxrl_then_grpo_then_rloo_at_a_large_group(
     assert ends[1].low > ends[2].high
     assert easy[0].high < easy[1].low
     reached = (
-        difficulty.first_reaching(table, "bucket_1", 0.5).groupby("recipe")["step"].apply(lambda s: s.fillna(math.inf).mean())
+        difficulty.first_reaching(table, "bucket_1", 0.5)
+        .groupby("recipe")["step"]
+        .apply(lambda s: s.fillna(math.inf).mean())
     )
     assert reached["maxrl"] < reached["sequence_mean"] <= reached["rloo"]
 
@@ -370,7 +451,10 @@ def test_dynamic_sampling_fills_the_step_and_counts_what_it_cost():
     training = Training(steps=10, prompts=8, samples=4, learning_rate=2.0)
     tables = {
         mode: difficulty.train(
-            recipe("dapo(step)"), Difficulty(hardest=0.02, easiest=0.98, sampling=mode, rounds=500), training, seeds=5
+            recipe("dapo(step)"),
+            Difficulty(hardest=0.02, easiest=0.98, sampling=mode, rounds=500),
+            training,
+            seeds=5,
         )
         for mode in difficulty.SAMPLING
     }
@@ -380,18 +464,40 @@ def test_dynamic_sampling_fills_the_step_and_counts_what_it_cost():
         assert (tables[mode]["silent"].dropna() == 0).all()
         assert interval(end(tables[mode], "dapo(step)", "rollouts")).low > 320
     given_up = difficulty.train(
-        recipe("dapo"), Difficulty(hardest=1e-6, easiest=1e-6, rounds=3, sampling="refill"), training, seeds=2
+        recipe("dapo"),
+        Difficulty(hardest=1e-6, easiest=1e-6, rounds=3, sampling="refill"),
+        training,
+        seeds=2,
     )
     assert (given_up["silent"].dropna() == 1).all()
-    assert set(given_up["rollouts"] / given_up["step"].clip(lower=1)) == {0.0, 96.0}  # three rounds of 8 x 4 each step
+    assert set(given_up["rollouts"] / given_up["step"].clip(lower=1)) == {
+        0.0,
+        96.0,
+    }  # three rounds of 8 x 4 each step
 
 
 def test_rolling_the_same_prompt_again_until_it_is_mixed_pushes_every_difficulty_alike_in_pairs():
     # G = 2, mixed: A = 1/2 and -1/2, scores 1-p and -p, so dz = lr/P · (1/2)(1/2 (1-p) + 1/2 p) = lr/P · 1/4 whatever p is
-    setting = Difficulty(prompts=4, hardest=0.05, easiest=0.95, spacing="logit", buckets=4, sampling="reroll", rounds=1000)
-    table = difficulty.train(recipe("dr_grpo"), setting, Training(steps=1, prompts=4, samples=2, learning_rate=4.0), seeds=2)
+    setting = Difficulty(
+        prompts=4,
+        hardest=0.05,
+        easiest=0.95,
+        spacing="logit",
+        buckets=4,
+        sampling="reroll",
+        rounds=1000,
+    )
+    table = difficulty.train(
+        recipe("dr_grpo"),
+        setting,
+        Training(steps=1, prompts=4, samples=2, learning_rate=4.0),
+        seeds=2,
+    )
     for b in range(4):
-        gain = torch.tensor(end(table, "dr_grpo", f"bucket_{b}"), dtype=torch.float64).logit() - setting.pass_rates[b].logit()
+        gain = (
+            torch.tensor(end(table, "dr_grpo", f"bucket_{b}"), dtype=torch.float64).logit()
+            - setting.pass_rates[b].logit()
+        )
         assert gain.tolist() == pytest.approx([0.25, 0.25], abs=1e-12)
 
 
@@ -416,7 +522,9 @@ def test_intervals_by_hand():
     assert t_quantile(60) == pytest.approx(2.0003, abs=1e-3)
     assert t_quantile(31) == pytest.approx(2.0395, abs=1e-3)
     table = pd.DataFrame({"recipe": "a", "seed": [0, 1, 2], "step": 0, "x": [1.0, 2.0, 3.0]})
-    assert intervals(table, "x").iloc[0].tolist() == pytest.approx(["a", 0, 2.0, 2 - 2.4843, 2 + 2.4843, 3], abs=1e-3)
+    assert intervals(table, "x").iloc[0].tolist() == pytest.approx(
+        ["a", 0, 2.0, 2 - 2.4843, 2 + 2.4843, 3], abs=1e-3
+    )
     with pytest.raises(ValueError, match="expected a column of the table: recipe, seed"):
         intervals(table, "y")
     with pytest.raises(ValueError, match="at least two finite"):
@@ -437,9 +545,17 @@ def test_matched_learning_rates_make_first_steps_equal():
 
 def test_pictures_are_drawn_and_say_their_level_of_evidence():
     lengths = stopping.train([GRPO, CONSTANT], Stopping(cap=8), replace(SMALL, steps=3), seeds=3)
-    hard = difficulty.train(recipe("rloo"), Difficulty(prompts=6, buckets=3), Training(steps=3, prompts=4), seeds=3)
-    clips = arms.train(clip_recipes([0.2]), training=Training(steps=3, learning_rate=8.0, updates=3), seeds=3)
-    for draw, table in ((length_dynamics, lengths), (difficulty_progress, hard), (clip_entropy, clips)):
+    hard = difficulty.train(
+        recipe("rloo"), Difficulty(prompts=6, buckets=3), Training(steps=3, prompts=4), seeds=3
+    )
+    clips = arms.train(
+        clip_recipes([0.2]), training=Training(steps=3, learning_rate=8.0, updates=3), seeds=3
+    )
+    for draw, table in (
+        (length_dynamics, lengths),
+        (difficulty_progress, hard),
+        (clip_entropy, clips),
+    ):
         figure = draw(table)
         assert figure.get_supxlabel() == "simulated, 3 seeds, 95 % interval"
         assert figure.get_suptitle()
@@ -459,9 +575,15 @@ def run(*arguments: str):
 @pytest.mark.parametrize(
     ("arguments", "columns"),
     [
-        (("length", "--recipe", "grpo", "--recipe", "dr_grpo", "--mode", "slip"), {"stop_gap", "length_wrong"}),
+        (
+            ("length", "--recipe", "grpo", "--recipe", "dr_grpo", "--mode", "slip"),
+            {"stop_gap", "length_wrong"},
+        ),
         (("length", "--exact", "--recipe", "dapo"), {"stop_gap"}),
-        (("difficulty", "--prompts", "8", "--samples", "4", "--mode", "reroll"), {"bucket_0", "rollouts"}),
+        (
+            ("difficulty", "--prompts", "8", "--samples", "4", "--mode", "reroll"),
+            {"bucket_0", "rollouts"},
+        ),
         (("clip", "--eps-high", "0.2", "--updates", "2"), {"entropy", "clip_up"}),
     ],
 )
@@ -477,11 +599,20 @@ def test_the_command_prints_a_table_and_writes_runs_and_picture(tmp_path, argume
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("length", "--mode", "both"), "mode is 'both': expected one of learnable, environment, slip."),
+        (
+            ("length", "--mode", "both"),
+            "mode is 'both': expected one of learnable, environment, slip.",
+        ),
         (("length", "--optimizer", "lion"), "optimizer is 'lion': expected one of sgd, adamw."),
         (("length", "--recipe", "grop"), "Did you mean 'grpo'?"),
-        (("length", "--recipe", "remax"), "needs rollouts.greedy_reward, which a toy does not have"),
-        (("length", "--exact", "--recipe", "lite_ppo"), "no exact expectation for the scale batch_std"),
+        (
+            ("length", "--recipe", "remax"),
+            "needs rollouts.greedy_reward, which a toy does not have",
+        ),
+        (
+            ("length", "--exact", "--recipe", "lite_ppo"),
+            "no exact expectation for the scale batch_std",
+        ),
         (("difficulty", "--mode", "again"), "expected one of plain, refill, reroll."),
         (("clip", "--seeds", "0"), "seeds is 0: expected a positive number"),
         (("clip", "--recipe", "grpo", "--eps-high", "0.3"), "expected one of them"),
@@ -501,17 +632,32 @@ def test_a_bad_option_is_one_line_that_names_the_good_ones(arguments, said):
         (lambda: Training(updates=0), "updates is 0"),
         (lambda: Training(max_norm=-1.0), "max_norm is -1.0"),
         (lambda: Training(learning_rate=0.0), "learning_rate is 0.0"),
-        (lambda: Training(prompts=1, samples=2, micro_batches=3), "expected at most prompts x samples = 2"),
-        (lambda: Stopping(hazard_right=0.0), "hazard_right is 0.0: expected a probability between 0 and 1"),
+        (
+            lambda: Training(prompts=1, samples=2, micro_batches=3),
+            "expected at most prompts x samples = 2",
+        ),
+        (
+            lambda: Stopping(hazard_right=0.0),
+            "hazard_right is 0.0: expected a probability between 0 and 1",
+        ),
         (lambda: Stopping(right=(0.5, 1.0)), "right is"),
         (lambda: Difficulty(hardest=0.9, easiest=0.1), "0 < hardest <= easiest < 1"),
         (lambda: Difficulty(buckets=99), "buckets is 99"),
         (lambda: Arms(arms=5, right=5), "fewer than arms = 5"),
         (lambda: stopping.train([GRPO, GRPO]), "each with its own name"),
-        (lambda: stopping.train(GRPO, Stopping(right=(0.5,) * 3), SMALL), "right has 3 entries but prompts is 2"),
+        (
+            lambda: stopping.train(GRPO, Stopping(right=(0.5,) * 3), SMALL),
+            "right has 3 entries but prompts is 2",
+        ),
         (lambda: stopping.train(GRPO, seeds=[1, 1]), "seeds is"),
-        (lambda: difficulty.train(GRPO, Difficulty(prompts=2, buckets=1), Training(prompts=3)), "the set only 2"),
-        (lambda: expected_gradient(recipe("grpo"), Stopping().start()[0], Stopping(), SMALL), "KL term"),
+        (
+            lambda: difficulty.train(GRPO, Difficulty(prompts=2, buckets=1), Training(prompts=3)),
+            "the set only 2",
+        ),
+        (
+            lambda: expected_gradient(recipe("grpo"), Stopping().start()[0], Stopping(), SMALL),
+            "KL term",
+        ),
         (lambda: flow(GRPO, Stopping(), replace(SMALL, optimizer="adamw")), "plain SGD on policy"),
         (lambda: flow(GRPO, Stopping(right=(0.5, 0.5)), SMALL), "one attempt logit"),
         (lambda: overlong.treated(GRPO, "drop", 4), "expected one of ignored, failure, mask, soft"),

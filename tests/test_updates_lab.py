@@ -14,4 +14,7 @@ def test_a_tiny_step_ends_where_the_wrong_answers_meet_the_bound():
     lab.set(learning_rate=0.05, updates=200)
     assert lab.error == ""
     assert "is 1.6" in lab.figure().get_suptitle()
-    assert lab.figure().png() == reuse_picture(eps=0.2, learning_rate=0.05, momentum=0.0, updates=200).png()
+    assert (
+        lab.figure().png()
+        == reuse_picture(eps=0.2, learning_rate=0.05, momentum=0.0, updates=200).png()
+    )

@@ -44,7 +44,10 @@ def _of_function(exercise: Exercise) -> Callable[..., None]:
     def checker(function: Callable[..., Any]) -> None:
         print(examine(exercise, function))
 
-    checker.__name__, checker.__doc__ = exercise.name, f"{exercise.goal} Expects a function; {exercise.returns}."
+    checker.__name__, checker.__doc__ = (
+        exercise.name,
+        f"{exercise.goal} Expects a function; {exercise.returns}.",
+    )
     return checker
 
 
@@ -52,5 +55,8 @@ def _of_question(question: Question) -> Callable[..., None]:
     def checker(answer: Any, sheet: Sheet) -> None:
         print(marked(question, answer, sheet))
 
-    checker.__name__, checker.__doc__ = question.name, f"{question.goal} Expects one answer per part, in a list."
+    checker.__name__, checker.__doc__ = (
+        question.name,
+        f"{question.goal} Expects one answer per part, in a list.",
+    )
     return checker

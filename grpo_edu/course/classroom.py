@@ -89,18 +89,29 @@ def grade(folder: Path, name: str) -> Graded:
         raise ValueError(
             f"no sheet {name} in {folder / 'source'}: expected one of {', '.join(sheet_names())} in a course folder."
         )
-    handed_in = {path.parent.parent.name: path for path in (folder / "submitted").glob(f"*/{name}/{name}.ipynb")}
+    handed_in = {
+        path.parent.parent.name: path
+        for path in (folder / "submitted").glob(f"*/{name}/{name}.ipynb")
+    }
     if not handed_in:
-        raise ValueError(f"nobody handed in {name}: expected {folder / 'submitted' / 'STUDENT' / name / name}.ipynb.")
+        raise ValueError(
+            f"nobody handed in {name}: expected {folder / 'submitted' / 'STUDENT' / name / name}.ipynb."
+        )
     _need("nbgrader")
     _nbgrader(folder, "generate_assignment", name, "--force")
     _nbgrader(folder, "autograde", name, "--create", "--force", must=False)
-    ran = {path.parent.parent.name for path in (folder / "autograded").glob(f"*/{name}/{name}.ipynb")}
+    ran = {
+        path.parent.parent.name for path in (folder / "autograded").glob(f"*/{name}/{name}.ipynb")
+    }
     if not ran:
-        raise RuntimeError(f"nbgrader ran none of the submissions of {name}. Look at {folder / 'nbgrader_output.txt'}.")
+        raise RuntimeError(
+            f"nbgrader ran none of the submissions of {name}. Look at {folder / 'nbgrader_output.txt'}."
+        )
     _nbgrader(folder, "generate_feedback", name, "--force")
     _nbgrader(folder, "export", "--to", "grades.csv")
-    return Graded(folder / "grades.csv", sorted(set(handed_in) - ran), list(borrowed_names(handed_in)))
+    return Graded(
+        folder / "grades.csv", sorted(set(handed_in) - ran), list(borrowed_names(handed_in))
+    )
 
 
 def borrowed_names(handed_in: dict[str, Path]) -> Iterator[str]:
@@ -130,12 +141,21 @@ def _nbgrader(folder: Path, *arguments: str, must: bool = True) -> None:
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     command = [sys.executable, "-m", "nbgrader", *arguments]
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, errors="replace", env={**os.environ, "PATH": paths}
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PATH": paths},
     )
     with (folder / "nbgrader_output.txt").open("a", encoding="utf-8") as log:
         log.write(f"$ nbgrader {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
     if must and done.returncode != 0:
-        said = [line.strip() for line in done.stderr.splitlines() if re.match(r"\s*\w+(Error|Exception): ", line)]
+        said = [
+            line.strip()
+            for line in done.stderr.splitlines()
+            if re.match(r"\s*\w+(Error|Exception): ", line)
+        ]
         raise RuntimeError(
             f"nbgrader {arguments[0]} failed: {said[-1] if said else 'it says why'} in {folder / 'nbgrader_output.txt'}."
         )

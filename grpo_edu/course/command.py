@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Exercises for a class: make a course folder, grade it with nbgrader.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Exercises for a class: make a course folder, grade it with nbgrader.",
+)
 
 
 @app.command()
 def new(
     folder: Annotated[Path, typer.Argument(help="Where the course is made.")],
     seed: Annotated[
-        int, typer.Option(help="Of the course: every student's numbers follow from it and from the student's name.")
+        int,
+        typer.Option(
+            help="Of the course: every student's numbers follow from it and from the student's name."
+        ),
     ] = 0,
 ) -> None:
     """Make a course folder for nbgrader: source (solutions) and release (what students get).
@@ -27,7 +33,9 @@ def new(
         from . import classroom
 
         written = classroom.new(folder, seed)
-        typer.echo(f"wrote {len(written)} notebooks to {folder / 'source'} and {folder / 'release'}, seed {seed}.")
+        typer.echo(
+            f"wrote {len(written)} notebooks to {folder / 'source'} and {folder / 'release'}, seed {seed}."
+        )
         typer.echo(
             f"Submissions go to {folder / 'submitted'}/STUDENT/SHEET/SHEET.ipynb; then: grpo-edu course grade {folder} SHEET"
         )
@@ -50,7 +58,9 @@ def grade(
         graded = classroom.grade(folder, sheet)
     typer.echo(f"wrote {graded.grades} and {folder / 'feedback'}.")
     for student in graded.failed:
-        typer.echo(f"note: the submission of {student} could not be run and has no marks.", err=True)
+        typer.echo(
+            f"note: the submission of {student} could not be run and has no marks.", err=True
+        )
     for student in graded.borrowed:
         typer.echo(f"note: STUDENT is not the name of the folder: {student}.", err=True)
 

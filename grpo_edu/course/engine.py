@@ -131,7 +131,13 @@ def copied(value: Any) -> Any:
 
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of an argument."""
-    return [value] if isinstance(value, Tensor) else [t for v in value for t in leaves(v)] if isinstance(value, list) else []
+    return (
+        [value]
+        if isinstance(value, Tensor)
+        else [t for v in value for t in leaves(v)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def call(function: Function, arguments: Sequence[Any]) -> Any:
@@ -144,9 +150,13 @@ def call(function: Function, arguments: Sequence[Any]) -> Any:
         with contextlib.redirect_stdout(_Nowhere()), contextlib.redirect_stderr(_Nowhere()):
             return function(*arguments)
     except NotImplementedError:
-        raise NotYet("not written yet: the stub still raises NotImplementedError. Fill it in and run both cells.") from None
+        raise NotYet(
+            "not written yet: the stub still raises NotImplementedError. Fill it in and run both cells."
+        ) from None
     except RecursionError:
-        raise NotYet("it calls itself without end (RecursionError). Give the recursion a case where it stops.") from None
+        raise NotYet(
+            "it calls itself without end (RecursionError). Give the recursion a case where it stops."
+        ) from None
     except (Exception, SystemExit) as error:
         raise NotYet(_where(error, function)) from None
 
@@ -154,11 +164,15 @@ def call(function: Function, arguments: Sequence[Any]) -> Any:
 def _where(error: BaseException, function: Function) -> str:
     """``ValueError in line 3 of your function, `x = …`: message``."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
+    ]
     said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     if not frames:
         return f"it raised {said}"
-    line = (frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)).strip()
+    line = (
+        frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
+    ).strip()
     return f"it raised {said}\nIn line {frames[-1].lineno}: {line}"
 
 
@@ -174,26 +188,43 @@ def outcome(exercise: Exercise, function: Function, case: Case) -> Outcome:
     except NotYet as error:
         return Outcome(None, problem=str(error), raised=type(error).__name__)
     after = [t.detach() for a in arguments for t in leaves(a)]
-    if not all(torch.equal(x.nan_to_num(7.0), y.nan_to_num(7.0)) for x, y in zip(before, after, strict=True)):
-        return Outcome(None, problem="it changes its inputs in place: the caller's tensors are different afterwards.")
+    if not all(
+        torch.equal(x.nan_to_num(7.0), y.nan_to_num(7.0))
+        for x, y in zip(before, after, strict=True)
+    ):
+        return Outcome(
+            None,
+            problem="it changes its inputs in place: the caller's tensors are different afterwards.",
+        )
     return _described(exercise, result, follow)
 
 
 def _described(exercise: Exercise, result: Any, follow: list[Tensor]) -> Outcome:
     if isinstance(result, (bool, int, float)):
-        result = torch.tensor(result, dtype=torch.bool if isinstance(result, bool) else torch.float64)
+        result = torch.tensor(
+            result, dtype=torch.bool if isinstance(result, bool) else torch.float64
+        )
     if result is None:
         return Outcome(None, problem="it returns nothing (None). Is the return statement missing?")
     if not isinstance(result, Tensor):
-        return Outcome(None, problem=f"it returns a {type(result).__name__}; expected a torch tensor, {exercise.returns}.")
+        return Outcome(
+            None,
+            problem=f"it returns a {type(result).__name__}; expected a torch tensor, {exercise.returns}.",
+        )
     if exercise.detached:
         kept = "the result still carries a graph: this is a reward, nothing is learnt through it."
-        return Outcome(result.detach(), torch.tensor(result.requires_grad), kept if result.requires_grad else None)
+        return Outcome(
+            result.detach(),
+            torch.tensor(result.requires_grad),
+            kept if result.requires_grad else None,
+        )
     if not follow:
         return Outcome(result.detach())
     if not result.requires_grad:
         cut = "the result has no graph: no gradient flows back from it, so nothing would be learnt (a bare 0 has none either: let it hang on the input)."
-        return Outcome(result.detach(), torch.cat([torch.zeros_like(x).reshape(-1) for x in follow]), cut)
+        return Outcome(
+            result.detach(), torch.cat([torch.zeros_like(x).reshape(-1) for x in follow]), cut
+        )
     mix = torch.linspace(1.0, 2.0, result.numel(), dtype=result.dtype).reshape(result.shape)
     found = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)
     flat = [torch.zeros_like(x) if g is None else g for g, x in zip(found, follow, strict=True)]
@@ -244,7 +275,9 @@ def same(a: Outcome, b: Outcome) -> bool:
     return close(a.value, b.value) and (broken or close(a.gradient, b.gradient))
 
 
-def recognise(exercise: Exercise, cases: Sequence[Case], got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
+def recognise(
+    exercise: Exercise, cases: Sequence[Case], got: Sequence[Outcome], right: Sequence[Outcome]
+) -> str | None:
     """The name of the mistake whose signature the outcomes have, None where they have none."""
     for name, wrong in exercise.mistakes.items():
         signature = [outcome(exercise, wrong, case) for case in cases]
@@ -257,8 +290,16 @@ def _general(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
     """Mistakes that every exercise can have."""
     if _hard_coded(got, right):
         return "the same answer for different inputs: is it hard-coded for the visible example?"
-    pairs = [(g, r) for g, r in zip(got, right, strict=True) if g.value is not None and r.value is not None]
-    pairs = [(g, r) for g, r in pairs if g.value.shape == r.value.shape and g.value.dtype.is_floating_point]  # type: ignore[union-attr]
+    pairs = [
+        (g, r)
+        for g, r in zip(got, right, strict=True)
+        if g.value is not None and r.value is not None
+    ]
+    pairs = [
+        (g, r)
+        for g, r in pairs
+        if g.value.shape == r.value.shape and g.value.dtype.is_floating_point
+    ]  # type: ignore[union-attr]
     if len(pairs) < len(got) or not pairs:
         return _boolean(got, right)
     values = [(g.value.double(), r.value.double()) for g, r in pairs]  # type: ignore[union-attr]
@@ -274,7 +315,11 @@ def _general(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
 
 
 def _boolean(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
-    pairs = [(g.value, r.value) for g, r in zip(got, right, strict=True) if g.value is not None and r.value is not None]
+    pairs = [
+        (g.value, r.value)
+        for g, r in zip(got, right, strict=True)
+        if g.value is not None and r.value is not None
+    ]
     fits = [(g, r) for g, r in pairs if g.shape == r.shape and g.dtype == r.dtype == torch.bool]
     if len(fits) < len(got):
         return None
@@ -313,12 +358,16 @@ def examine(exercise: Exercise, function: Function) -> str:
         NotYet: what failed, the likely mistake by name, and where; never the expected number.
     """
     if not callable(function):
-        raise NotYet(f"{exercise.name}: expected a function, got {type(function).__name__}. Pass it without brackets.")
+        raise NotYet(
+            f"{exercise.name}: expected a function, got {type(function).__name__}. Pass it without brackets."
+        )
     try:
         with time_limit(PATIENCE):
             failed = _first_failure(exercise, function)
     except TooSlow:
-        failed = f"it does not finish: stopped after {PATIENCE:g} s. Is there a loop that never ends?"
+        failed = (
+            f"it does not finish: stopped after {PATIENCE:g} s. Is there a loop that never ends?"
+        )
     if failed is not None:
         raise NotYet(f"✗ {exercise.name}: not yet.\n{failed}")
     return f"✓ {exercise.name}: all {len(exercise.properties) + 2} checks hold."
@@ -328,18 +377,26 @@ def _first_failure(exercise: Exercise, function: Function) -> str | None:
     cases = list(exercise.cases())
     got = [outcome(exercise, function, case) for case in cases]
     right = [outcome(exercise, exercise.reference, case) for case in cases]
-    failure = _form(exercise, cases, got, right) or _property(exercise, function) or _values(cases, got, right)
+    failure = (
+        _form(exercise, cases, got, right)
+        or _property(exercise, function)
+        or _values(cases, got, right)
+    )
     if failure is None:
         return None
     name = recognise(exercise, cases, got, right)
     return f"What failed: {failure}" + (f"\nLikely mistake: {name}." if name else "")
 
 
-def _form(exercise: Exercise, cases: Sequence[Case], got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
+def _form(
+    exercise: Exercise, cases: Sequence[Case], got: Sequence[Outcome], right: Sequence[Outcome]
+) -> str | None:
     for case, g, r in zip(cases, got, right, strict=True):
         problem = misshapen(exercise, g, r)
         if problem is not None:
-            return problem if problem.startswith("not written") else f"{problem}\nWhere: {case.what}."
+            return (
+                problem if problem.startswith("not written") else f"{problem}\nWhere: {case.what}."
+            )
     return None
 
 
@@ -369,4 +426,6 @@ def _places(got: Tensor | None, right: Tensor | None) -> str:
         return ""
     wrong = (got.double() - right.double()).abs() > 1e-6 * (1 + right.double().abs())
     places = wrong.nonzero().tolist()
-    return f", first at {places[0]} ({len(places)} of {got.numel()} entries differ)" if places else ""
+    return (
+        f", first at {places[0]} ({len(places)} of {got.numel()} entries differ)" if places else ""
+    )

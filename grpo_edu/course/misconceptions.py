@@ -18,7 +18,14 @@ from ..theory.kl import in_loss, reverse
 from ..theory.length import sequence_mean_drift, token_mean_drift
 from .questions import Asked, Choice, Name, Number, Question, options
 
-AGGREGATIONS = ("sequence_mean", "step_token_mean", "prompt_token_mean", "micro_batch_token_mean", "constant", "constant_sum")
+AGGREGATIONS = (
+    "sequence_mean",
+    "step_token_mean",
+    "prompt_token_mean",
+    "micro_batch_token_mean",
+    "constant",
+    "constant_sum",
+)
 SCALES = ("unscaled", "group_std", "batch_std", "leave_one_out_std")
 BASELINES = ("no_baseline", "group_mean", "leave_one_out", "batch_mean")
 KLS = ("none", "k1", "k2", "k3", "kl_in_reward")
@@ -82,7 +89,10 @@ def loss_zero(source: random.Random) -> Asked:
                     "summed, not averaged": bad - good,
                 },
             ),
-            Choice("Under the **sequence mean** the loss is 0. What follows?", options(source, right, wrong)),
+            Choice(
+                "Under the **sequence mean** the loss is 0. What follows?",
+                options(source, right, wrong),
+            ),
         ),
     )
 
@@ -94,9 +104,7 @@ def token_mean_unbiased(source: random.Random) -> Asked:
         f"**Predict** whether the token mean over a group of {rows} moves it, then run. Level: exact."
     )
     drift, full = token_mean_drift(stop, rows, 64), sequence_mean_drift(stop, 64)
-    right = (
-        "the shared denominator contains the own length, so a bias is left; it falls like one over the number of completions"
-    )
+    right = "the shared denominator contains the own length, so a bias is left; it falls like one over the number of completions"
     wrong = {
         "the token mean is unbiased: all tokens weigh the same": "equal weights in one step are not equal weights across steps: a step with long answers divides by more",
         "it is biased as much as 1/|o|, whatever the number of completions": "that is so only where one completion is alone in its denominator",
@@ -148,11 +156,17 @@ def hard_prompts(source: random.Random) -> Asked:
 
 
 def _gain(right: int, size: int) -> float:
-    return 1 / float(torch.tensor([1.0] * right + [0.0] * (size - right), dtype=torch.float64).std())
+    return 1 / float(
+        torch.tensor([1.0] * right + [0.0] * (size - right), dtype=torch.float64).std()
+    )
 
 
 def removing_length(source: random.Random) -> Asked:
-    short, times, limit = source.randint(2, 6), source.choice([4, 7, 10]), source.choice([128, 256, 512])
+    short, times, limit = (
+        source.randint(2, 6),
+        source.choice([4, 7, 10]),
+        source.choice([128, 256, 512]),
+    )
     text = (
         f"The same two wrong answers, {short} and {short * times} tokens, under Dr. GRPO's constant {limit}. The long one now gets more push in total. "
         "**Predict**: did removing 1/|o| create a length bias? Then run both."
@@ -178,7 +192,12 @@ def removing_length(source: random.Random) -> Asked:
 
 
 def mean_of_means(source: random.Random) -> Asked:
-    few, many, low, high = source.randint(2, 4), source.randint(8, 16), source.randint(1, 3), source.randint(4, 9)
+    few, many, low, high = (
+        source.randint(2, 4),
+        source.randint(8, 16),
+        source.randint(1, 3),
+        source.randint(4, 9),
+    )
     text = (
         f"Two micro-batches: {few} tokens with a loss of {low} each, {many} tokens with a loss of {high} each. A framework takes the token mean "
         "of each and averages over the accumulation steps. **Predict** what it gets and what the step's token mean is, then run."
@@ -229,7 +248,9 @@ def idle_clip(source: random.Random) -> Asked:
                 "Updates per rollout in the first run?",
                 prompts / mini,
                 {
-                    "the number of completions plays no part: both sizes are in prompts": prompts * samples / mini,
+                    "the number of completions plays no part: both sizes are in prompts": prompts
+                    * samples
+                    / mini,
                     "that is the second run": 1.0,
                     "upside down": mini / prompts,
                 },
@@ -246,7 +267,9 @@ def bad_token_unbounded(source: random.Random) -> Asked:
         f"One token with advantage -1; since the rollout its probability rose to {ratio:g} times. PPO's clip, eps {eps} on both sides. "
         "**Predict** the push on it, then run."
     )
-    push = float(pushes(partial(_ppo, eps=eps), torch.tensor([ratio], dtype=torch.float64), -1.0)[0])
+    push = float(
+        pushes(partial(_ppo, eps=eps), torch.tensor([ratio], dtype=torch.float64), -1.0)[0]
+    )
     right = "the minimum takes the unclipped term there: for a bad token the clip has no upper bound, a dual clip or delta gives it one"
     wrong = {
         "outside the band every token loses its gradient": "only in two cases of six: a good token above the band, a bad one below it",
@@ -284,7 +307,10 @@ def k1_no_pull(source: random.Random) -> Asked:
     )
     logits = torch.tensor([p, 1 - p], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-    found = {name: float(in_loss(partial(getattr(kl, name), beta=1.0), logits, reference)[1][0]) for name in ("k1", "k2", "k3")}
+    found = {
+        name: float(in_loss(partial(getattr(kl, name), beta=1.0), logits, reference)[1][0])
+        for name in ("k1", "k2", "k3")
+    }
     true = float(reverse(logits, reference)[1][0])
     right = "k2: its gradient is that of KL(π ‖ π_ref); k1 gives none on average and k3 the gradient of the forward KL"
     wrong = {
@@ -302,10 +328,14 @@ def k1_no_pull(source: random.Random) -> Asked:
                 {
                     "that is k2, the true gradient of the reverse KL": true,
                     "that is k3": found["k3"],
-                    "that is the value, not the gradient": in_loss(partial(kl.k1, beta=1.0), logits, reference)[0],
+                    "that is the value, not the gradient": in_loss(
+                        partial(kl.k1, beta=1.0), logits, reference
+                    )[0],
                 },
             ),
-            Choice("Which one in the loss pulls along the reverse KL?", options(source, right, wrong)),
+            Choice(
+                "Which one in the loss pulls along the reverse KL?", options(source, right, wrong)
+            ),
         ),
     )
 
@@ -371,7 +401,11 @@ def group_of_two(source: random.Random) -> Asked:
 
 def trl_config(source: random.Random) -> Asked:
     version, agg, beta = source.choice(
-        [("0.15", "sequence_mean", 0.04), ("0.18", "micro_batch_token_mean", 0.04), ("1.10", "generation", 0.0)]
+        [
+            ("0.15", "sequence_mean", 0.04),
+            ("0.18", "micro_batch_token_mean", 0.04),
+            ("1.10", "generation", 0.0),
+        ]
     )
     known = (
         "sequence_mean",
@@ -408,7 +442,9 @@ def trl_config(source: random.Random) -> Asked:
                 "k3" if beta else "none",
                 {"none": "beta defaulted to 0.04 in this version"}
                 if beta
-                else {"k3": "beta has defaulted to 0 since 0.19: no reference model is even loaded"},
+                else {
+                    "k3": "beta has defaulted to 0 since 0.19: no reference model is even loaded"
+                },
             ),
             Number(
                 "Updates per rollout?",
@@ -446,7 +482,12 @@ def verl_config(source: random.Random) -> Asked:
                     "prompt_token_mean": "that is the DAPO paper; verl pools the mini-batch",
                 },
             ),
-            Name("The scale of the advantage?", SCALES, "group_std", {"unscaled": "norm_adv_by_std_in_grpo defaults to True"}),
+            Name(
+                "The scale of the advantage?",
+                SCALES,
+                "group_std",
+                {"unscaled": "norm_adv_by_std_in_grpo defaults to True"},
+            ),
             Name(
                 "The KL term?",
                 KLS,
@@ -461,7 +502,10 @@ def verl_config(source: random.Random) -> Asked:
             Number(
                 "Updates per rollout?",
                 prompts / mini,
-                {"both sizes are in prompts; n plays no part": prompts * samples / mini, "one pass is not one update": 1.0},
+                {
+                    "both sizes are in prompts; n plays no part": prompts * samples / mini,
+                    "one pass is not one update": 1.0,
+                },
             ),
         ),
     )
@@ -491,13 +535,18 @@ def dapo_config(source: random.Random) -> Asked:
                 "The scale of the advantage?",
                 SCALES,
                 "group_std",
-                {"unscaled": "DAPO keeps the std: the difficulty weighting stays. Dr. GRPO is the one that drops it"},
+                {
+                    "unscaled": "DAPO keeps the std: the difficulty weighting stays. Dr. GRPO is the one that drops it"
+                },
             ),
             Name("The KL term?", KLS, "none", {"k3": "use_kl_loss is False"}),
             Number(
                 "Updates per rollout?",
                 prompts / mini,
-                {"responses per prompt are no updates": prompts * 16 / mini, "one pass is not one update": 1.0},
+                {
+                    "responses per prompt are no updates": prompts * 16 / mini,
+                    "one pass is not one update": 1.0,
+                },
             ),
         ),
     )
@@ -525,14 +574,24 @@ def gspo_config(source: random.Random) -> Asked:
                 "The baseline?",
                 BASELINES,
                 "leave_one_out",
-                {"group_mean": "the name of the algorithm does not decide it, use_leave_one_out_baseline does"},
+                {
+                    "group_mean": "the name of the algorithm does not decide it, use_leave_one_out_baseline does"
+                },
             ),
-            Name("The aggregation?", AGGREGATIONS, "sequence_mean", {"step_token_mean": "token_level_loss is false"}),
+            Name(
+                "The aggregation?",
+                AGGREGATIONS,
+                "sequence_mean",
+                {"step_token_mean": "token_level_loss is false"},
+            ),
             Choice("How often does the clip act?", options(source, right, wrong)),
             Number(
                 "Updates per rollout?",
                 prompts * samples / batch,
-                {"here the batch is in completions, not in prompts": prompts / batch, "one pass is not one update": 1.0},
+                {
+                    "here the batch is in completions, not in prompts": prompts / batch,
+                    "one pass is not one update": 1.0,
+                },
             ),
         ),
     )
@@ -558,7 +617,12 @@ def oat_config(source: random.Random) -> Asked:
                     "constant_sum": "oat divides by the batch too",
                 },
             ),
-            Name("The scale of the advantage?", SCALES, "unscaled", {"group_std": "drgrpo drops the std as well"}),
+            Name(
+                "The scale of the advantage?",
+                SCALES,
+                "unscaled",
+                {"group_std": "drgrpo drops the std as well"},
+            ),
             Number(
                 "The weight of one token, times 10⁶?",
                 1e6 / (128 * limit),
@@ -568,7 +632,9 @@ def oat_config(source: random.Random) -> Asked:
                     / (128 * samples * limit),
                 },
             ),
-            Number("Updates per rollout?", float(samples), {"128 prompts are not 128 completions": 1.0}),
+            Number(
+                "Updates per rollout?", float(samples), {"128 prompts are not 128 completions": 1.0}
+            ),
         ),
     )
 

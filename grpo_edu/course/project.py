@@ -17,7 +17,9 @@ SEEDS = 5
 
 def difference(table: pd.DataFrame, column: str, pair: Sequence[str]) -> Interval:
     """Mean and 95 % interval over seeds of ``column`` at the last step, first recipe minus second, on the same seeds."""
-    last = table[table["step"] == table["step"].max()].pivot(index="seed", columns="recipe", values=column)
+    last = table[table["step"] == table["step"].max()].pivot(
+        index="seed", columns="recipe", values=column
+    )
     return interval((last[pair[0]] - last[pair[1]]).tolist())
 
 
@@ -28,7 +30,9 @@ def supported(claim: str, found: Interval) -> bool:
     return found.low > 0 if claim == "longer" else found.high < 0
 
 
-def length_project(table: pd.DataFrame | None, pair: Sequence[str], claim: str | None, column: str = "length_wrong") -> str:
+def length_project(
+    table: pd.DataFrame | None, pair: Sequence[str], claim: str | None, column: str = "length_wrong"
+) -> str:
     """The pass line.
 
     Args:
@@ -46,14 +50,18 @@ def length_project(table: pd.DataFrame | None, pair: Sequence[str], claim: str |
         raise NotYet(f"✗ length_project: claim is {claim!r}; expected one of {', '.join(CLAIMS)}.")
     missing = {"recipe", "seed", "step", column} - set(getattr(table, "columns", ()))
     if missing:
-        raise NotYet(f"✗ length_project: the table has no column {', '.join(sorted(missing))}. Pass what train(...) returned.")
+        raise NotYet(
+            f"✗ length_project: the table has no column {', '.join(sorted(missing))}. Pass what train(...) returned."
+        )
     runs = {name: set(table.loc[table["recipe"] == name, "seed"]) for name in pair}
     if len(pair) != 2 or pair[0] == pair[1] or not all(runs.values()):
         raise NotYet(
             f"✗ length_project: expected two different recipes, both of them in the table, which has {', '.join(dict.fromkeys(table['recipe']))}."
         )
     if runs[pair[0]] != runs[pair[1]] or len(runs[pair[0]]) < SEEDS:
-        raise NotYet(f"✗ length_project: a claim about training needs at least {SEEDS} seeds, the same for both recipes.")
+        raise NotYet(
+            f"✗ length_project: a claim about training needs at least {SEEDS} seeds, the same for both recipes."
+        )
     if not supported(claim, difference(table, column, pair)):
         raise NotYet(
             f"✗ length_project: the 95 % interval over seeds does not support '{claim}'. Look at it, and claim what it shows: "

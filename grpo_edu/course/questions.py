@@ -38,7 +38,11 @@ class Number(NamedTuple):
         if near(answer, self.right):
             return None
         found = [name for name, value in self.mistakes.items() if near(answer, value)]
-        return f"likely mistake: {found[0]}" if found else "the number does not follow from what is given: work it out again"
+        return (
+            f"likely mistake: {found[0]}"
+            if found
+            else "the number does not follow from what is given: work it out again"
+        )
 
 
 class Choice(NamedTuple):
@@ -71,7 +75,11 @@ class Name(NamedTuple):
     def wrong(self, answer: Any) -> str | None:
         if answer not in self.known:
             return f"expected one of {', '.join(self.known)}, got {answer!r}"
-        return None if answer == self.right else self.mistakes.get(answer, f"'{answer}' is not what this file runs")
+        return (
+            None
+            if answer == self.right
+            else self.mistakes.get(answer, f"'{answer}' is not what this file runs")
+        )
 
 
 Part = Number | Choice | Name
@@ -89,7 +97,10 @@ class Asked(NamedTuple):
         for number, part in enumerate(self.parts, 1):
             lines.append(f"**{number}.** {part.ask}\n")
             if isinstance(part, Choice):
-                lines += [f"- **{letter}** {option}" for letter, option in zip("abcdef", part.options, strict=False)] + [""]
+                lines += [
+                    f"- **{letter}** {option}"
+                    for letter, option in zip("abcdef", part.options, strict=False)
+                ] + [""]
             if isinstance(part, Name):
                 lines.append("one of " + ", ".join(f"`{name}`" for name in part.known) + "\n")
         return "\n".join(lines)
@@ -120,7 +131,9 @@ class Sheet:
 
     def ask(self, name: str) -> Asked:
         """The question with this student's numbers."""
-        return _question(name).ask(random.Random(f"{self.course}:{self.student.strip().lower()}:{name}"))
+        return _question(name).ask(
+            random.Random(f"{self.course}:{self.student.strip().lower()}:{name}")
+        )
 
     def key(self, name: str) -> list[Any]:
         """The answers, for teachers."""
@@ -139,11 +152,21 @@ def marked(question: Question, answer: Any, sheet: Sheet) -> str:
         NotYet: which parts are wrong and why, in words.
     """
     parts = sheet.ask(question.name).parts
-    if answer is None or answer is Ellipsis or (isinstance(answer, (list, tuple)) and any(a in (..., None) for a in answer)):
-        raise NotYet(f"✗ {question.name}: not written yet. Put one answer per part: [{', '.join('…' for _ in parts)}].")
+    if (
+        answer is None
+        or answer is Ellipsis
+        or (isinstance(answer, (list, tuple)) and any(a in (..., None) for a in answer))
+    ):
+        raise NotYet(
+            f"✗ {question.name}: not written yet. Put one answer per part: [{', '.join('…' for _ in parts)}]."
+        )
     if not isinstance(answer, (list, tuple)) or len(answer) != len(parts):
-        raise NotYet(f"✗ {question.name}: expected a list of {len(parts)} answers, one per part, got {answer!r}.")
-    problems = [(n, part.wrong(a)) for n, (part, a) in enumerate(zip(parts, answer, strict=True), 1)]
+        raise NotYet(
+            f"✗ {question.name}: expected a list of {len(parts)} answers, one per part, got {answer!r}."
+        )
+    problems = [
+        (n, part.wrong(a)) for n, (part, a) in enumerate(zip(parts, answer, strict=True), 1)
+    ]
     said = [f"Part {n}: {problem}." for n, problem in problems if problem is not None]
     if said:
         raise NotYet("\n".join([f"✗ {question.name}: not yet.", *said]))

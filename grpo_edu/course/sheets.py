@@ -70,7 +70,9 @@ def solution_notebook(path: Path, course: int = 0) -> NotebookNode:
     cells: list[NotebookNode] = [source.cells[0], *_setup(course)]
     order = list(dict.fromkeys(_exercise(cell) for cell in source.cells[1:]))
     for number, name in enumerate(order, 1):
-        cells += _cells(number, name, [cell for cell in source.cells[1:] if _exercise(cell) == name])
+        cells += _cells(
+            number, name, [cell for cell in source.cells[1:] if _exercise(cell) == name]
+        )
     notebook = new_notebook(cells=[copy.deepcopy(cell) for cell in cells])
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
@@ -98,19 +100,25 @@ def student_notebook(solution: NotebookNode) -> NotebookNode:
             cell.source = stripped(cell.source)
     found = leaks(notebook, hidden)
     if found:
-        raise ValueError(f"the student version leaks a solution: {found[0]!r}. Check the markers of its answer cell.")
+        raise ValueError(
+            f"the student version leaks a solution: {found[0]!r}. Check the markers of its answer cell."
+        )
     return notebook
 
 
 def stripped(source: str) -> str:
     """Code with every solution replaced by the stub, at the solution's indentation."""
     if source.count(BEGIN) != source.count(END):
-        raise ValueError(f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair of markers.")
+        raise ValueError(
+            f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair of markers."
+        )
 
     def stub(match: re.Match[str]) -> str:
         return "\n".join(match["indent"] + line for line in STUB.splitlines())
 
-    return re.sub(rf"(?m)^(?P<indent>[ ]*){BEGIN}[ ]*\n.*?^[ ]*{END}[ ]*$", stub, source, flags=re.DOTALL)
+    return re.sub(
+        rf"(?m)^(?P<indent>[ ]*){BEGIN}[ ]*\n.*?^[ ]*{END}[ ]*$", stub, source, flags=re.DOTALL
+    )
 
 
 def solution_lines(source: str) -> list[str]:
@@ -126,7 +134,10 @@ def leaks(notebook: NotebookNode, hidden: list[str]) -> list[str]:
     asked = [cell.source for cell in code if cell.metadata.get("nbgrader", {}).get("solution")]
     found = [marker for cell in code for marker in (BEGIN, END, ".key(") if marker in cell.source]
     found += [
-        line for line in hidden for text in asked if line in text.splitlines() or line in (x.strip() for x in text.splitlines())
+        line
+        for line in hidden
+        for text in asked
+        if line in text.splitlines() or line in (x.strip() for x in text.splitlines())
     ]
     return found + ["an output" for cell in code if cell.outputs]
 
@@ -134,7 +145,9 @@ def leaks(notebook: NotebookNode, hidden: list[str]) -> list[str]:
 def _exercise(cell: NotebookNode) -> str:
     name = cell.metadata.get("exercise")
     if name is None:
-        raise ValueError(f'a cell belongs to no exercise: {cell.source[:60]!r}. Write # %% exercise="name".')
+        raise ValueError(
+            f'a cell belongs to no exercise: {cell.source[:60]!r}. Write # %% exercise="name".'
+        )
     return name
 
 
@@ -163,7 +176,12 @@ def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNo
             if head or text:
                 out.append(new_markdown_cell(f"{head}{text}".rstrip()))
             if place == 0 and name in QUESTIONS:
-                out.append(_locked(new_code_cell(f'{name}_case = sheet.ask("{name}")\n{name}_case'), f"{name}-ask"))
+                out.append(
+                    _locked(
+                        new_code_cell(f'{name}_case = sheet.ask("{name}")\n{name}_case'),
+                        f"{name}-ask",
+                    )
+                )
                 out += [new_markdown_cell(PREDICTION)] if about.kind == "predict" else []
         elif role == "answer":
             out += [*_folded(hints), _answer(new_code_cell(cell.source), name)]
@@ -199,9 +217,7 @@ def _check_call(name: str) -> str:
 
 def _head(number: int, about: Told) -> str:
     marks = "●" * about.difficulty + "○" * (3 - about.difficulty)
-    return (
-        f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · {about.minutes} minutes · {marks})*\n\n"
-    )
+    return f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · {about.minutes} minutes · {marks})*\n\n"
 
 
 def _without_hints(text: str) -> tuple[str, str]:
@@ -214,7 +230,9 @@ def _folded(hints: str) -> list[NotebookNode]:
     if not hints.strip():
         return []
     pairs = re.findall(r"Hint (\d): (.*?)(?=\n\s*\nHint |\Z)", hints, flags=re.DOTALL)
-    folded = [f"<details><summary>Hint {n}</summary>\n\n{text.strip()}\n\n</details>" for n, text in pairs]
+    folded = [
+        f"<details><summary>Hint {n}</summary>\n\n{text.strip()}\n\n</details>" for n, text in pairs
+    ]
     return [new_markdown_cell("\n\n".join(folded))]
 
 

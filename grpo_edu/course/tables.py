@@ -24,14 +24,25 @@ def exercises() -> str:
     names = [*EXERCISES, *QUESTIONS, "length_project"]
     return _table(
         ("exercise", "title", "what is done", "minutes", "points"),
-        [(f"`{n}`", told(n).title, KINDS[told(n).kind], str(told(n).minutes), str(told(n).difficulty)) for n in names],
+        [
+            (
+                f"`{n}`",
+                told(n).title,
+                KINDS[told(n).kind],
+                str(told(n).minutes),
+                str(told(n).difficulty),
+            )
+            for n in names
+        ],
     )
 
 
 def mistakes() -> str:
     """Exercise × mistake: what each checker recognises by name, and what every checker does."""
     rows = [(f"`{name}`", mistake) for name, one in EXERCISES.items() for mistake in one.mistakes]
-    return _table(("exercise", "mistake that is named"), [*rows, *(("every function", m) for m in GENERAL)])
+    return _table(
+        ("exercise", "mistake that is named"), [*rows, *(("every function", m) for m in GENERAL)]
+    )
 
 
 def misconceptions() -> str:
@@ -42,4 +53,6 @@ def misconceptions() -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )

@@ -23,12 +23,18 @@ SHOWN = (recipe("grpo").but("grpo", kl=None), recipe("dr_grpo"), recipe("dapo"))
 
 def three_data() -> pd.DataFrame:
     """The ledger of three completions, one right and two wrong, under GRPO, Dr. GRPO and DAPO."""
-    return pd.concat([ledger(one, THREE).assign(recipe=one.name) for one in SHOWN], ignore_index=True)
+    return pd.concat(
+        [ledger(one, THREE).assign(recipe=one.name) for one in SHOWN], ignore_index=True
+    )
 
 
 def three_draw(_: pd.DataFrame) -> Figure:
     """The heat map of the same completions."""
-    return weight_map(SHOWN, THREE, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
+    return weight_map(
+        SHOWN,
+        THREE,
+        title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
+    )
 
 
 STRIPS = {
@@ -45,7 +51,14 @@ def strips_data() -> pd.DataFrame:
     for name, choice in STRIPS.items():
         weights = token_weights(Recipe(name=name, baseline=given, aggregation=choice), rollouts)
         for i, t in rollouts.mask.nonzero().tolist():
-            rows.append({"aggregation": name, "completion": i, "position": t, "weight": weights[i, t].item()})
+            rows.append(
+                {
+                    "aggregation": name,
+                    "completion": i,
+                    "position": t,
+                    "weight": weights[i, t].item(),
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -67,7 +80,9 @@ def strips_draw(table: pd.DataFrame) -> Figure:
     for column, length in enumerate((4, 7)):
         panels[2, column].set_xlabel(f"token position ({length} tokens, A = 2)")
     figure.suptitle(
-        "The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise", x=0.01, ha="left"
+        "The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise",
+        x=0.01,
+        ha="left",
     )
     evidence(figure, "exact")
     return figure

@@ -39,7 +39,13 @@ def clip_data() -> pd.DataFrame:
             slope = torch.autograd.grad(value.sum(), logp)[0]
             rows.append(
                 pd.DataFrame(
-                    {"surrogate": name, "advantage": sign, "ratio": ratio, "objective": value[0].detach(), "gradient": slope[0]}
+                    {
+                        "surrogate": name,
+                        "advantage": sign,
+                        "ratio": ratio,
+                        "objective": value[0].detach(),
+                        "gradient": slope[0],
+                    }
                 )
             )
     return pd.concat(rows, ignore_index=True).round(12)
@@ -65,9 +71,14 @@ def clip_draw(table: pd.DataFrame) -> Figure:
     panels[1, 0].set_ylabel("gradient by log π")
     panels[1, 0].legend(loc="lower left")
     figure.suptitle(
-        "Two of six cells lose their gradient: a good token above the band, a bad token below it", x=0.01, ha="left"
+        "Two of six cells lose their gradient: a good token above the band, a bad token below it",
+        x=0.01,
+        ha="left",
     )
-    evidence(figure, "exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn")
+    evidence(
+        figure,
+        "exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
+    )
     return figure
 
 
@@ -92,7 +103,9 @@ def overlong_data() -> pd.DataFrame:
     """The soft penalty of DAPO at L_max 20480, cache 4096, by length."""
     lengths = [*range(14000, 22001, 500), 16384, 18432, 20480]
     mask = torch.arange(22000)[None] < torch.tensor(sorted(lengths))[:, None]
-    penalty = overlong_penalty(torch.zeros(len(lengths), dtype=torch.float64), mask, 20480, cache=4096)["reward"]
+    penalty = overlong_penalty(
+        torch.zeros(len(lengths), dtype=torch.float64), mask, 20480, cache=4096
+    )["reward"]
     return pd.DataFrame({"length": sorted(lengths), "penalty": penalty})
 
 
@@ -101,11 +114,17 @@ def overlong_draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(6.0, 3.2)
     panel = figure.subplots()
     panel.plot(table.length, table.penalty, color=COLOURS[0], linewidth=2)
-    for x, y, word in ((16384, 0, "16384: nothing yet"), (18432, -0.5, "18432: −½"), (20480, -1, "20480: −1")):
+    for x, y, word in (
+        (16384, 0, "16384: nothing yet"),
+        (18432, -0.5, "18432: −½"),
+        (20480, -1, "20480: −1"),
+    ):
         panel.plot(x, y, "o", color=COLOURS[2])
         panel.annotate(word, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward")
-    figure.suptitle("The overlong penalty leans on the last 4096 tokens before the limit", x=0.01, ha="left")
+    figure.suptitle(
+        "The overlong penalty leans on the last 4096 tokens before the limit", x=0.01, ha="left"
+    )
     evidence(figure, "exact")
     return figure
 
@@ -125,14 +144,24 @@ register(
 # --- sequence ratios on policy ----------------------------------------------------------------------------------------------
 
 ON_POLICY = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
-PAIRS = {"grpo": "grpo", "gspo": "gspo", "gmpo": "gmpo", "luspo": "luspo", "grpo, sequence sum": "sum"}
+PAIRS = {
+    "grpo": "grpo",
+    "gspo": "gspo",
+    "gmpo": "gmpo",
+    "luspo": "luspo",
+    "grpo, sequence sum": "sum",
+}
 
 
 def equivalence_data() -> pd.DataFrame:
     """Push per token on policy under five losses, four completions."""
     rows = []
     for name, key in PAIRS.items():
-        one = recipe("grpo").but(kl=None, aggregation=sequence_sum) if key == "sum" else recipe(key).but(kl=None)
+        one = (
+            recipe("grpo").but(kl=None, aggregation=sequence_sum)
+            if key == "sum"
+            else recipe(key).but(kl=None)
+        )
         weights = token_weights(one, ON_POLICY)
         rows += [
             {"loss": name, "completion": i, "length": int(n), "push": weights[i, 0].item()}
@@ -156,11 +185,17 @@ def equivalence_draw(table: pd.DataFrame) -> Figure:
             "markeredgewidth": 1.6,
         }
         panel.plot(part.length, part.push.abs(), label=str(name), **style)
-    panel.set(xlabel="tokens of the completion", ylabel="|push| on a token", yscale="log", xscale="log")
+    panel.set(
+        xlabel="tokens of the completion", ylabel="|push| on a token", yscale="log", xscale="log"
+    )
     panel.set_xticks([3, 6, 12, 24], ["3", "6", "12", "24"])
     panel.minorticks_off()
     panel.legend()
-    figure.suptitle("On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum", x=0.01, ha="left")
+    figure.suptitle(
+        "On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
+        x=0.01,
+        ha="left",
+    )
     evidence(figure, "exact")
     return figure
 

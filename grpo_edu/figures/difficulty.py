@@ -11,13 +11,26 @@ import torch
 from matplotlib.figure import Figure
 
 from ..objective import kl
-from ..objective.advantages import group_mean, group_mean_scale, group_std, leave_one_out, pass_at_k, unscaled
+from ..objective.advantages import (
+    group_mean,
+    group_mean_scale,
+    group_std,
+    leave_one_out,
+    pass_at_k,
+    unscaled,
+)
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
 from ..plots.style import COLOURS, MARKERS, evidence, new_figure
 from ..rollouts import Rollouts
 from ..theory import kl as exact_kl
-from ..theory.difficulty import infinite_std_weight, objective, silent_probability, std_weight, weight
+from ..theory.difficulty import (
+    infinite_std_weight,
+    objective,
+    silent_probability,
+    std_weight,
+    weight,
+)
 from .registry import Figured, register
 
 G = 10
@@ -47,18 +60,35 @@ def advantage_draw(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
     figure = new_figure(9.4, 3.6)
     panels = figure.subplots(1, 2, sharey=True)
-    for panel, column, word in zip(panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True):
+    for panel, column, word in zip(
+        panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
+    ):
         for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
-            panel.plot(line.correct, line[column], label=name, color=COLOURS[k], marker=MARKERS[k], markersize=4)
+            panel.plot(
+                line.correct,
+                line[column],
+                label=name,
+                color=COLOURS[k],
+                marker=MARKERS[k],
+                markersize=4,
+            )
         panel.axhline(0, color="#666666", linewidth=0.6)
         panel.set_ylim(-3.3, 4.3)
-        panel.set(title=word, xlabel=f"completions of the prompt that are right, of {G}", xticks=range(0, G + 1))
+        panel.set(
+            title=word,
+            xlabel=f"completions of the prompt that are right, of {G}",
+            xticks=range(0, G + 1),
+        )
     panels[0].set_ylabel("advantage")
     figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
     lone = table[(table.estimator.str.startswith("GRPO")) & (table.correct == 1)].right.iloc[0]
     centred = table[(table.estimator.str.startswith("Dr.")) & (table.correct == 1)].right.iloc[0]
-    panels[0].annotate(f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8)
-    figure.suptitle("Dividing by the std makes the lone success loud, and the lone failure", x=0.01, ha="left")
+    panels[0].annotate(
+        f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8
+    )
+    figure.suptitle(
+        "Dividing by the std makes the lone success loud, and the lone failure", x=0.01, ha="left"
+    )
     evidence(figure, "exact")
     return figure
 
@@ -88,13 +118,28 @@ def weight_data() -> pd.DataFrame:
     for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
         for size in SIZES:
             rows.append(
-                {"scheme": f"std, G = {size}", "p": p, "weight": std_weight(p, size), "objective": objective(grpo, p, size)}
+                {
+                    "scheme": f"std, G = {size}",
+                    "p": p,
+                    "weight": std_weight(p, size),
+                    "objective": objective(grpo, p, size),
+                }
             )
         rows.append(
-            {"scheme": "std, G = ∞", "p": p, "weight": infinite_std_weight(p), "objective": 2 * math.asin(math.sqrt(p))}
+            {
+                "scheme": "std, G = ∞",
+                "p": p,
+                "weight": infinite_std_weight(p),
+                "objective": 2 * math.asin(math.sqrt(p)),
+            }
         )
         rows.append(
-            {"scheme": "RLOO", "p": p, "weight": weight(recipe("rloo"), p, 8), "objective": objective(recipe("rloo"), p, 8)}
+            {
+                "scheme": "RLOO",
+                "p": p,
+                "weight": weight(recipe("rloo"), p, 8),
+                "objective": objective(recipe("rloo"), p, 8),
+            }
         )
         rows.append(
             {
@@ -112,7 +157,11 @@ def weight_draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(9.4, 4.0)
     left, right = figure.subplots(1, 2)
     for k, (name, line) in enumerate(table.groupby("scheme", sort=False)):
-        shade = matplotlib.colormaps["viridis"](k / 7) if "std" in str(name) else COLOURS[2 if name == "RLOO" else 1]
+        shade = (
+            matplotlib.colormaps["viridis"](k / 7)
+            if "std" in str(name)
+            else COLOURS[2 if name == "RLOO" else 1]
+        )
         style = {
             "color": shade,
             "linestyle": "--" if "∞" in str(name) else "-" if "std" in str(name) else "-.",
@@ -120,7 +169,9 @@ def weight_draw(table: pd.DataFrame) -> Figure:
         }
         left.plot(line.p, line.weight, label=name, **style)
         right.plot(line.p, line.objective, **style)
-    left.set(yscale="log", xlabel="pass rate p of the prompt", ylabel="expected weight w of the prompt")
+    left.set(
+        yscale="log", xlabel="pass rate p of the prompt", ylabel="expected weight w of the prompt"
+    )
     left.legend(ncols=2, fontsize=7, loc="upper center")
     left.set_ylim(0.3, 40)
     right.set(xlabel="pass rate p of the prompt", ylabel="objective h that is climbed, h' = w")
@@ -152,7 +203,13 @@ register(
 def silent_group_data() -> pd.DataFrame:
     """Chance of an all-equal group by pass rate and group size."""
     ps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99]
-    return pd.DataFrame([{"p": p, "G": g, "silent": silent_probability(p, g)} for g in (2, 4, 8, 16, 32, 64) for p in ps])
+    return pd.DataFrame(
+        [
+            {"p": p, "G": g, "silent": silent_probability(p, g)}
+            for g in (2, 4, 8, 16, 32, 64)
+            for p in ps
+        ]
+    )
 
 
 def silent_group_draw(table: pd.DataFrame) -> Figure:
@@ -160,12 +217,20 @@ def silent_group_draw(table: pd.DataFrame) -> Figure:
     grid = table.pivot(index="G", columns="p", values="silent")
     figure = new_figure(8.6, 3.4)
     panel = figure.subplots()
-    image = panel.imshow(grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower")
+    image = panel.imshow(
+        grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower"
+    )
     for y in range(grid.shape[0]):
         for x in range(grid.shape[1]):
             value = grid.values[y, x]
             panel.text(
-                x, y, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color="white" if value > 0.55 else "black"
+                x,
+                y,
+                f"{100 * value:.0f}",
+                ha="center",
+                va="center",
+                fontsize=8,
+                color="white" if value > 0.55 else "black",
             )
     panel.set(
         xticks=range(grid.shape[1]),
@@ -175,7 +240,11 @@ def silent_group_draw(table: pd.DataFrame) -> Figure:
     )
     panel.set(xlabel="pass rate of the prompt", ylabel="group size G")
     figure.colorbar(image, ax=panel, label="chance of no signal")
-    figure.suptitle("How many groups say nothing (%): the hard and the easy ends need large groups", x=0.01, ha="left")
+    figure.suptitle(
+        "How many groups say nothing (%): the hard and the easy ends need large groups",
+        x=0.01,
+        ha="left",
+    )
     evidence(figure, "exact")
     return figure
 
@@ -203,10 +272,16 @@ def kl_data() -> pd.DataFrame:
     rows = []
     for name, function in {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ρ·k3": kl.k3_ratio}.items():
         value, gradient = exact_kl.in_loss(partial(function, beta=1.0), logits, reference)
-        rows.append({"estimator": f"{name} in the loss", "value": value, "gradient": gradient[0].item()})
+        rows.append(
+            {"estimator": f"{name} in the loss", "value": value, "gradient": gradient[0].item()}
+        )
     gradient = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
     rows.append(
-        {"estimator": "k1 in the reward", "value": exact_kl.reverse(logits, reference)[0], "gradient": gradient[0].item()}
+        {
+            "estimator": "k1 in the reward",
+            "value": exact_kl.reverse(logits, reference)[0],
+            "gradient": gradient[0].item(),
+        }
     )
     for name, truth in (("KL(π‖ref)", exact_kl.reverse), ("KL(ref‖π)", exact_kl.forward)):
         value, gradient = truth(logits, reference)
@@ -220,7 +295,10 @@ def kl_draw(table: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     colours = [COLOURS[4] if "KL" in name else COLOURS[0] for name in table.estimator]
     for panel, column, label in zip(
-        panels, ("value", "gradient"), ("expected value", "expected gradient by the first logit"), strict=True
+        panels,
+        ("value", "gradient"),
+        ("expected value", "expected gradient by the first logit"),
+        strict=True,
     ):
         panel.barh(table.estimator, table[column], color=colours)
         for y, x in enumerate(table[column]):

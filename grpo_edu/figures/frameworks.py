@@ -10,7 +10,9 @@ from ..plots.style import evidence, new_figure
 from .registry import Figured, register
 
 UP, DOWN = "#b35806", "#542788"
-TITLE = 'One name, many losses: the advantage and the push per token of "GRPO" by framework and version'
+TITLE = (
+    'One name, many losses: the advantage and the push per token of "GRPO" by framework and version'
+)
 
 
 def which_grpo_draw(table: pd.DataFrame) -> Figure:
@@ -21,12 +23,23 @@ def which_grpo_draw(table: pd.DataFrame) -> Figure:
     left.axvline(0, color="#666666", linewidth=0.6)
     left.plot(table["advantage of a failure"], rows, "v", color=DOWN)
     left.plot(table["advantage of the success"], rows, "^", color=UP)
-    right.hlines(rows, table["push, 100 tokens"], table["push, 10 tokens"], color="#9c9ca1", linewidth=2)
+    right.hlines(
+        rows, table["push, 100 tokens"], table["push, 10 tokens"], color="#9c9ca1", linewidth=2
+    )
     right.plot(table["push, 10 tokens"], rows, "o", color="#1a1a1a")
-    right.plot(table["push, 100 tokens"], rows, "s", color="none", markeredgecolor="#1a1a1a", markersize=9)
-    left.set(yticks=list(rows), yticklabels=table["framework"], xlabel="advantage, rewards 1 0 0 0", xlim=(-1, 2))
+    right.plot(
+        table["push, 100 tokens"], rows, "s", color="none", markeredgecolor="#1a1a1a", markersize=9
+    )
+    left.set(
+        yticks=list(rows),
+        yticklabels=table["framework"],
+        xlabel="advantage, rewards 1 0 0 0",
+        xlim=(-1, 2),
+    )
     left.invert_yaxis()
-    right.set(xscale="log", xlabel="push per token, advantage ±1 (log scale)", xlim=(1 / 300, 1 / 13))
+    right.set(
+        xscale="log", xlabel="push per token, advantage ±1 (log scale)", xlim=(1 / 300, 1 / 13)
+    )
     right.set_xticks([1 / 200, 1 / 110, 1 / 20], ["1/200", "1/110", "1/20"])
     right.minorticks_off()
     left.set_title("▲ the one success, ▼ each of three failures", fontsize=9)

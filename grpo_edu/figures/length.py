@@ -22,7 +22,9 @@ from .registry import Figured, register
 
 # --- two questions, four answers each ---------------------------------------------------------------------------------------
 
-QUESTIONS = Rollouts.from_lengths([4, 12, 6, 16, 4, 12, 16, 8], [1, 1, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4, max_new_tokens=16)
+QUESTIONS = Rollouts.from_lengths(
+    [4, 12, 6, 16, 4, 12, 16, 8], [1, 1, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4, max_new_tokens=16
+)
 POPULATION = partial(group_std, ddof=0, eps=0.0)
 
 
@@ -30,19 +32,30 @@ def illustration_data() -> pd.DataFrame:
     """Push per token of each completion under 1/|o| and under a constant, and 1/std of its question."""
     rows = []
     for name, one in {
-        "1/|o| and 1/std (GRPO)": Recipe(baseline=group_mean, scale=POPULATION, aggregation=sequence_mean),
+        "1/|o| and 1/std (GRPO)": Recipe(
+            baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
+        ),
         "neither (Dr. GRPO)": recipe("dr_grpo"),
     }.items():
         weights = token_weights(one, QUESTIONS)
         for i in range(len(QUESTIONS)):
-            spread = QUESTIONS.reward[QUESTIONS.group == QUESTIONS.group[i]].std(correction=0).item()
+            spread = (
+                QUESTIONS.reward[QUESTIONS.group == QUESTIONS.group[i]].std(correction=0).item()
+            )
             row = {
                 "recipe": name,
                 "question": int(QUESTIONS.group[i]) + 1,
                 "completion": i,
                 "reward": QUESTIONS.reward[i].item(),
             }
-            rows.append({**row, "length": int(QUESTIONS.lengths[i]), "push": weights[i, 0].item(), "inverse_std": 1 / spread})
+            rows.append(
+                {
+                    **row,
+                    "length": int(QUESTIONS.lengths[i]),
+                    "push": weights[i, 0].item(),
+                    "inverse_std": 1 / spread,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -55,9 +68,23 @@ def illustration_draw(table: pd.DataFrame) -> Figure:
         row: Any
         for y, row in enumerate(part.itertuples()):
             good = row.reward > 0
-            panel.barh(y, row.length, color=COLOURS[0] if good else COLOURS[1], height=0.6, alpha=0.75)
-            panel.annotate("", (row.length + scale * row.push, y), (row.length, y), arrowprops={"arrowstyle": "->", "lw": 1.6})
-            panel.text(-0.3, y, f"{'right' if good else 'wrong'}, {row.length}", va="center", ha="right", fontsize=7.5)
+            panel.barh(
+                y, row.length, color=COLOURS[0] if good else COLOURS[1], height=0.6, alpha=0.75
+            )
+            panel.annotate(
+                "",
+                (row.length + scale * row.push, y),
+                (row.length, y),
+                arrowprops={"arrowstyle": "->", "lw": 1.6},
+            )
+            panel.text(
+                -0.3,
+                y,
+                f"{'right' if good else 'wrong'}, {row.length}",
+                va="center",
+                ha="right",
+                fontsize=7.5,
+            )
         if "GRPO)" in str(name) and "neither" not in str(name):
             for q, y in ((1, 1.5), (2, 5.5)):
                 size = part[part.question == q].inverse_std.iloc[0]
@@ -101,7 +128,11 @@ def drift_data() -> pd.DataFrame:
     """Exact stop-logit drift by the number of completions that share a denominator, hazard .1, cap 60."""
     rows = [1, 2, 4, 8, 16, 32, 64]
     return pd.DataFrame(
-        {"rows": rows, "token mean": [length.token_mean_drift(0.1, n, 60) for n in rows], "constant": [0.0] * len(rows)}
+        {
+            "rows": rows,
+            "token mean": [length.token_mean_drift(0.1, n, 60) for n in rows],
+            "constant": [0.0] * len(rows),
+        }
     )
 
 
@@ -110,12 +141,19 @@ def drift_draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(6.4, 3.8)
     panel = figure.subplots()
     panel.loglog(
-        table.rows, table["token mean"], marker=MARKERS[0], color=COLOURS[0], label="token mean shared by n completions"
+        table.rows,
+        table["token mean"],
+        marker=MARKERS[0],
+        color=COLOURS[0],
+        label="token mean shared by n completions",
     )
     start = table["token mean"].iloc[-1] * table.rows.iloc[-1]
     panel.loglog(table.rows, start / table.rows, "--", color=COLOURS[4], label="1/n")
     panel.annotate(
-        "n = 1: sequence mean (GRPO)", (1, table["token mean"].iloc[0]), (1.4, table["token mean"].iloc[0] * 1.05), fontsize=8
+        "n = 1: sequence mean (GRPO)",
+        (1, table["token mean"].iloc[0]),
+        (1.4, table["token mean"].iloc[0] * 1.05),
+        fontsize=8,
     )
     panel.annotate(
         "n = 8: DAPO's prompt scope, G = 8",
@@ -128,7 +166,11 @@ def drift_draw(table: pd.DataFrame) -> Figure:
         ylabel="drift of the stop logit per unit A",
     )
     panel.legend(loc="lower left")
-    figure.suptitle("A token mean is not free of the length bias: it divides it by the rows that share it", x=0.01, ha="left")
+    figure.suptitle(
+        "A token mean is not free of the length bias: it divides it by the rows that share it",
+        x=0.01,
+        ha="left",
+    )
     evidence(figure, "exact; hazard 0.1, cap 60; a constant has drift 0")
     return figure
 
@@ -158,7 +200,13 @@ def field_data() -> pd.DataFrame:
         for w in np.linspace(*BOX[1], 13):
             f = length.field(a, -1.0, w, 8)
             rows.append(
-                {"mode": a, "wrong stop": w, "by mode": f[0].item(), "by wrong stop": f[2].item(), "curl": length.curl(a, w, 8)}
+                {
+                    "mode": a,
+                    "wrong stop": w,
+                    "by mode": f[0].item(),
+                    "by wrong stop": f[2].item(),
+                    "curl": length.curl(a, w, 8),
+                }
             )
     return pd.DataFrame(rows)
 
@@ -169,13 +217,26 @@ def field_draw(table: pd.DataFrame) -> Figure:
     panel = figure.subplots()
     grid = table.pivot(index="wrong stop", columns="mode", values="curl")
     top = float(np.abs(table["curl"].to_numpy()).max())
-    image = panel.pcolormesh(grid.columns, grid.index, grid.values, cmap=SIGNED, vmin=-top, vmax=top, shading="gouraud")
-    panel.quiver(table["mode"], table["wrong stop"], table["by mode"], table["by wrong stop"], width=0.003, color="#222222")
+    image = panel.pcolormesh(
+        grid.columns, grid.index, grid.values, cmap=SIGNED, vmin=-top, vmax=top, shading="gouraud"
+    )
+    panel.quiver(
+        table["mode"],
+        table["wrong stop"],
+        table["by mode"],
+        table["by wrong stop"],
+        width=0.003,
+        color="#222222",
+    )
     figure.colorbar(image, ax=panel, label="curl of the update")
     panel.set(xlabel="mode logit: chance of a right answer", ylabel="stop logit of wrong answers")
     work = length.loop_integral(8, *BOX, right=-1.0, points=300)
     panel.text(
-        0.02, 0.03, f"work around the frame: {work:.3f} (a constant normaliser: 0)", transform=panel.transAxes, fontsize=8
+        0.02,
+        0.03,
+        f"work around the frame: {work:.3f} (a constant normaliser: 0)",
+        transform=panel.transAxes,
+        fontsize=8,
     )
     figure.suptitle(
         "Under 1/|o| the update has a curl: it is the gradient of no objective",
@@ -233,7 +294,9 @@ def frontier_draw(table: pd.DataFrame) -> Figure:
         ylabel="share of the 10 times longer answer",
         xlim=(-0.01, 0.19),
     )
-    figure.suptitle("No power of the length is both: even shares (α = 0) or no drift (α = 1)", x=0.01, ha="left")
+    figure.suptitle(
+        "No power of the length is both: even shares (α = 0) or no drift (α = 1)", x=0.01, ha="left"
+    )
     evidence(figure, "exact; token weight L^(α-1), hazard 0.1, cap 60")
     return figure
 
@@ -265,7 +328,9 @@ def silent_data() -> pd.DataFrame:
         rollouts = Rollouts.from_lengths(lengths.tolist(), rewards)
         advantage = one.plan(rollouts).advantage[:, 0]
         covariance = (advantage * lengths).mean() - advantage.mean() * lengths.double().mean()
-        token, sequence = (one.but(aggregation=a).loss(rollouts).item() for a in (step_token_mean, sequence_mean))
+        token, sequence = (
+            one.but(aggregation=a).loss(rollouts).item() for a in (step_token_mean, sequence_mean)
+        )
         rows.append(
             {
                 "minus covariance over mean length": (-covariance / lengths.double().mean()).item(),
@@ -286,7 +351,11 @@ def silent_draw(table: pd.DataFrame) -> Figure:
     panel.axline((0, 0), slope=1, color=COLOURS[4], linewidth=0.8)
     panel.set(xlabel="-Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
     panel.legend()
-    figure.suptitle('Loss 0 is not "nothing learnt": it tells whether right answers are longer', x=0.01, ha="left")
+    figure.suptitle(
+        'Loss 0 is not "nothing learnt": it tells whether right answers are longer',
+        x=0.01,
+        ha="left",
+    )
     evidence(figure, "exact; 60 random groups of 8")
     return figure
 
@@ -315,7 +384,9 @@ def split_data() -> pd.DataFrame:
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, 80, (16,), generator=generator).tolist()
     rewards = [float(k % 3 == 0) for k in range(16)]
-    rollouts = Rollouts.from_lengths(lengths, rewards, [k // 4 for k in range(16)], max_new_tokens=80)
+    rollouts = Rollouts.from_lengths(
+        lengths, rewards, [k // 4 for k in range(16)], max_new_tokens=80
+    )
     choices = {
         "sequence mean": sequence_mean,
         "constant": constant,
@@ -348,10 +419,18 @@ def split_draw(table: pd.DataFrame) -> Figure:
     figure = new_figure(8.6, 3.6)
     panels = figure.subplots(1, 2, sharex=True)
     for panel, column, label in zip(
-        panels, ("cosine", "norm"), ("cosine with the unsplit step", "norm relative to the unsplit step"), strict=True
+        panels,
+        ("cosine", "norm"),
+        ("cosine with the unsplit step", "norm relative to the unsplit step"),
+        strict=True,
     ):
         for k, (name, part) in enumerate(table.groupby("aggregation", sort=False)):
-            style = {"marker": MARKERS[k], "color": COLOURS[k], "markersize": 9 - k, "fillstyle": "none"}
+            style = {
+                "marker": MARKERS[k],
+                "color": COLOURS[k],
+                "markersize": 9 - k,
+                "fillstyle": "none",
+            }
             panel.plot(part["micro-batch size"], part[column], label=str(name), **style)
         panel.set(
             xlabel="completions per micro-batch",

@@ -41,7 +41,9 @@ def length_draw(table: pd.DataFrame) -> Figure:
     main = table.loc[~table["arm"].str.startswith("control")]
     ends = table.loc[table["step"] > table["step"].max() - analysis.LAST]
     ends = ends.groupby(analysis.RUN, sort=False)["gap"].mean().reset_index()
-    return plots.lab_lengths(main, ends, title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate")
+    return plots.lab_lengths(
+        main, ends, title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate"
+    )
 
 
 def rising_data() -> pd.DataFrame:
@@ -52,7 +54,8 @@ def rising_data() -> pd.DataFrame:
 def efficiency_draw(table: pd.DataFrame) -> Figure:
     """Pass rate against tokens; path through length and pass rate."""
     return plots.token_efficiency(
-        table, title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong ones"
+        table,
+        title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong ones",
     )
 
 
@@ -74,7 +77,9 @@ GRADIENTS = "Division by std raises the groups at both ends, the more the larger
 
 def gradient_draw(table: pd.DataFrame) -> Figure:
     """Relative gradient norm against the share of right answers."""
-    return plots.difficulty_gradients(table, title="Division by std raises the groups at both ends, the more the larger G is")
+    return plots.difficulty_gradients(
+        table, title="Division by std raises the groups at both ends, the more the larger G is"
+    )
 
 
 ANSWERS_LENGTH = "Dr. GRPO (arXiv 2503.20783), length of right and wrong answers over training; one-seed runs in peers"

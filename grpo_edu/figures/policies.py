@@ -58,15 +58,29 @@ def flow_data() -> pd.DataFrame:
     rows = []
     for method, nodes in NODES.items():
         for name, (column, row, words, kind) in nodes.items():
-            rows.append({"method": method, "part": name, "words": words, "kind": kind, "column": column, "row": row})
-        rows += [{"method": method, "part": edge, "words": "→", "kind": "arrow"} for edge in EDGES[method].split()]
+            rows.append(
+                {
+                    "method": method,
+                    "part": name,
+                    "words": words,
+                    "kind": kind,
+                    "column": column,
+                    "row": row,
+                }
+            )
+        rows += [
+            {"method": method, "part": edge, "words": "→", "kind": "arrow"}
+            for edge in EDGES[method].split()
+        ]
     return pd.DataFrame(rows)
 
 
 def flow_draw(table: pd.DataFrame) -> Figure:
     """One row of boxes per method."""
     figure = new_figure(9.6, 5.2)
-    for panel, (method, parts) in zip(figure.subplots(2, 1), table.groupby("method", sort=False), strict=True):
+    for panel, (method, parts) in zip(
+        figure.subplots(2, 1), table.groupby("method", sort=False), strict=True
+    ):
         _flow(panel, str(method), parts)
     figure.suptitle(FLOW, x=0.01, ha="left")
     evidence(figure, "exact (definitions); orange: trained, blue: frozen, grey: a rule")
@@ -75,15 +89,30 @@ def flow_draw(table: pd.DataFrame) -> Figure:
 
 def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
     boxes = parts[parts.kind != "arrow"].set_index("part")
-    place = {name: (1.6 * column, -row) for name, column, row in zip(boxes.index, boxes.column, boxes.row, strict=True)}
+    place = {
+        name: (1.6 * column, -row)
+        for name, column, row in zip(boxes.index, boxes.column, boxes.row, strict=True)
+    }
     for edge in parts[parts.kind == "arrow"].part:
         (x0, y0), (x1, y1) = (place[end] for end in edge.split("-"))
         straight_down = x0 == x1
-        tail, head = ((x0, y0 - 0.3), (x1, y1 + 0.3)) if straight_down else ((x0 + 0.68, y0), (x1 - 0.68, y1))
-        panel.annotate("", head, tail, arrowprops={"arrowstyle": "-|>", "color": "#555555", "linewidth": 0.9})
+        tail, head = (
+            ((x0, y0 - 0.3), (x1, y1 + 0.3))
+            if straight_down
+            else ((x0 + 0.68, y0), (x1 - 0.68, y1))
+        )
+        panel.annotate(
+            "", head, tail, arrowprops={"arrowstyle": "-|>", "color": "#555555", "linewidth": 0.9}
+        )
     for (x, y), words, kind in zip(place.values(), boxes.words, boxes.kind, strict=True):
         shape = FancyBboxPatch(
-            (x - 0.66, y - 0.28), 1.32, 0.56, boxstyle="round,pad=0.02", fc=KINDS[kind], ec="#666666", lw=0.8
+            (x - 0.66, y - 0.28),
+            1.32,
+            0.56,
+            boxstyle="round,pad=0.02",
+            fc=KINDS[kind],
+            ec="#666666",
+            lw=0.8,
         )
         panel.add_patch(shape)
         panel.text(x, y, words, ha="center", va="center", fontsize=8)
@@ -108,7 +137,9 @@ register(
 # --- three policies -----------------------------------------------------------------------------------------------------------
 
 ROLLOUTS, UPDATES, RATE, START = 3, 4, 1.2, 0.3
-POLICIES = "Three policies: the ratio looks at the sampler of this batch, the KL at where training began"
+POLICIES = (
+    "Three policies: the ratio looks at the sampler of this batch, the KL at where training began"
+)
 
 
 def policies_data() -> pd.DataFrame:
@@ -120,7 +151,9 @@ def policies_data() -> pd.DataFrame:
     theta, rows = start.clone().requires_grad_(), []
     for k in range(ROLLOUTS):
         old = theta.detach().clone()
-        stale = replace(batch.with_logp(log_probs(old)), old_logp=log_probs(old), ref_logp=log_probs(start))
+        stale = replace(
+            batch.with_logp(log_probs(old)), old_logp=log_probs(old), ref_logp=log_probs(start)
+        )
         for update in range(UPDATES):
             now = stale.with_logp(log_probs(theta))
             parts = factors(grpo, now, grpo.plan(now))
@@ -137,7 +170,8 @@ def policies_data() -> pd.DataFrame:
                     "ratio, right": p / p_old,
                     "ratio, wrong": (1 - p) / (1 - p_old),
                     "clip fraction": (parts["gate"] == 0).double().mean().item(),
-                    "kl": p * torch.tensor(p / p_ref).log().item() + (1 - p) * torch.tensor((1 - p) / (1 - p_ref)).log().item(),
+                    "kl": p * torch.tensor(p / p_ref).log().item()
+                    + (1 - p) * torch.tensor((1 - p) / (1 - p_ref)).log().item(),
                 }
             )
             theta = (theta - RATE * gradient).detach().requires_grad_()
@@ -150,17 +184,37 @@ def policies_draw(table: pd.DataFrame) -> Figure:
     top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     x = table["update"]
     top.plot(x, table.policy, marker="o", color=COLOURS[0], label="π_θ, moves with every update")
-    top.step(x, table.sampler, where="post", color=COLOURS[1], label="π_old, the sampler of this batch")
+    top.step(
+        x, table.sampler, where="post", color=COLOURS[1], label="π_old, the sampler of this batch"
+    )
     top.plot(x, table.reference, color=COLOURS[3], linestyle="--", label="π_ref, frozen")
     top.set_ylabel("probability of a right answer")
     top.legend(loc="upper left")
     middle.axhspan(0.8, 1.2, color="#eeeeee", zorder=0)
-    middle.plot(x, table["ratio, right"], marker="o", linestyle="none", color=COLOURS[0], label="right answers")
-    middle.plot(x, table["ratio, wrong"], marker="s", linestyle="none", color=COLOURS[2], label="wrong answers")
+    middle.plot(
+        x,
+        table["ratio, right"],
+        marker="o",
+        linestyle="none",
+        color=COLOURS[0],
+        label="right answers",
+    )
+    middle.plot(
+        x,
+        table["ratio, wrong"],
+        marker="s",
+        linestyle="none",
+        color=COLOURS[2],
+        label="wrong answers",
+    )
     for update, share in zip(x, table["clip fraction"], strict=True):
         middle.annotate(f"{share:.0%}", (update, 0.53), ha="center", fontsize=8)
     middle.annotate("clipped:", (-0.45, 0.53), ha="right", fontsize=8, annotation_clip=False)
-    middle.set(ylabel="ratio π_θ / π_old\n(grey: inside the clip)", ylim=(0.48, 1.8), yticks=[0.8, 1.0, 1.2, 1.4, 1.6])
+    middle.set(
+        ylabel="ratio π_θ / π_old\n(grey: inside the clip)",
+        ylim=(0.48, 1.8),
+        yticks=[0.8, 1.0, 1.2, 1.4, 1.6],
+    )
     middle.legend(loc="upper left", ncols=2)
     bottom.plot(x, table.kl, marker="D", color=COLOURS[3])
     bottom.set(xlabel="update", ylabel="KL(π_θ‖π_ref), nats", xticks=list(x))

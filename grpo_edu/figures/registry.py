@@ -67,14 +67,18 @@ def recorded_table(name: str) -> pd.DataFrame:
     """
     path = COMMITTED / "data" / f"{name}.csv"
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: work in a clone of the repository, or run `grpo-edu figures {name}`.")
+        raise FileNotFoundError(
+            f"{path} is missing: work in a clone of the repository, or run `grpo-edu figures {name}`."
+        )
     return pd.read_csv(path)
 
 
 def register(figured: Figured) -> None:
     """Add a figure; names are unique."""
     if figured.name in FIGURES:
-        raise ValueError(f"a figure named {figured.name} is registered already: choose another name.")
+        raise ValueError(
+            f"a figure named {figured.name} is registered already: choose another name."
+        )
     FIGURES[figured.name] = figured
 
 
@@ -94,13 +98,21 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
     """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``. Returns the files."""
     path = out / "data" / f"{figured.name}.csv"
     with replacing(path) as target:
-        figured.data().to_csv(target, index=False, lineterminator="\n", float_format="%.9g" if figured.recorded else None)
+        figured.data().to_csv(
+            target,
+            index=False,
+            lineterminator="\n",
+            float_format="%.9g" if figured.recorded else None,
+        )
     return [path, *redraw(figured, out, formats)]
 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table, written = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip"), []
+    table, written = (
+        pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip"),
+        [],
+    )
     with styled():
         picture = figured.draw(table)
         for ending in formats:
@@ -148,18 +160,33 @@ def check(figured: Figured, out: Path) -> list[str]:
             (Path(fresh) / "data").mkdir()
             shutil.copy(path, Path(fresh) / "data")
             redraw(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
-            changed = [f for f, d in entry["files"].items() if f.endswith(".svg") and _digest(Path(fresh) / f) != d]
-        problems += [f"{out / file} is drawn differently now: run `grpo-edu figures {figured.name}`." for file in changed]
+            changed = [
+                f
+                for f, d in entry["files"].items()
+                if f.endswith(".svg") and _digest(Path(fresh) / f) != d
+            ]
+        problems += [
+            f"{out / file} is drawn differently now: run `grpo-edu figures {figured.name}`."
+            for file in changed
+        ]
     return problems
 
 
 def _differences(old: pd.DataFrame, new: pd.DataFrame, path: Path) -> list[str]:
     if list(old.columns) != list(new.columns) or len(old) != len(new):
-        return [f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x {len(new)}."]
+        return [
+            f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x {len(new)}."
+        ]
     for name in new.columns:
-        numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(new[name])
+        numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(
+            new[name]
+        )
         a, b = old[name].to_numpy(), new[name].to_numpy()
-        same = np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True) if numeric else (a.astype(str) == b.astype(str)).all()
+        same = (
+            np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)
+            if numeric
+            else (a.astype(str) == b.astype(str)).all()
+        )
         if not same:
             return [f"{path}: column {name} differs from what the code gives now."]
     return []
@@ -176,7 +203,14 @@ def _manifest(out: Path) -> dict[str, dict]:
 
 def _note(out: Path, figured: Figured, pictures: Sequence[Path]) -> None:
     files = {path.name: _digest(path) for path in pictures}
-    entry = {"title": figured.title, "level": figured.level, "matplotlib": matplotlib.__version__, "files": files}
+    entry = {
+        "title": figured.title,
+        "level": figured.level,
+        "matplotlib": matplotlib.__version__,
+        "files": files,
+    }
     manifest = {**_manifest(out), figured.name: entry}
     with replacing(out / "manifest.json") as target:
-        target.write_text(json.dumps(dict(sorted(manifest.items())), indent=2) + "\n", encoding="utf-8")
+        target.write_text(
+            json.dumps(dict(sorted(manifest.items())), indent=2) + "\n", encoding="utf-8"
+        )

@@ -18,7 +18,17 @@ def clip_data() -> pd.DataFrame:
     """50 arms, 5 right, 16 updates on each rollout, upper bounds .2, .28 and .4."""
     training = Training(steps=60, prompts=8, samples=16, learning_rate=4.0, updates=16)
     table = arms.train(arms.clip_recipes(), arms.Arms(), training, seeds=SEEDS)
-    columns = ["recipe", "seed", "step", "reward", "entropy", "pass_rate", "clip_up", "prob_up_clipped", "prob_sampled"]
+    columns = [
+        "recipe",
+        "seed",
+        "step",
+        "reward",
+        "entropy",
+        "pass_rate",
+        "clip_up",
+        "prob_up_clipped",
+        "prob_sampled",
+    ]
     return table.filter(items=columns)
 
 

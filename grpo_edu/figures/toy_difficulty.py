@@ -22,7 +22,11 @@ RUNS = {  # panel: (G, optimiser, learning rate of GRPO)
     "G = 64, SGD": (64, "sgd", 10.0),
     "G = 64, AdamW": (64, "adamw", 0.05),
 }
-MEASURES = {"bucket_0": "pass rate, hardest fifth", "pass_rate": "pass rate, all prompts", "pass_at_8": "pass@8, all prompts"}
+MEASURES = {
+    "bucket_0": "pass rate, hardest fifth",
+    "pass_rate": "pass rate, all prompts",
+    "pass_at_8": "pass@8, all prompts",
+}
 
 
 def training_data() -> pd.DataFrame:
@@ -30,10 +34,19 @@ def training_data() -> pd.DataFrame:
     recipes = [recipe("grpo").but("grpo", kl=None), recipe("rloo"), recipe("maxrl")]
     tables = []
     for name, (samples, optimizer, rate) in RUNS.items():
-        training = Training(steps=300, prompts=50, samples=samples, optimizer=optimizer, learning_rate=rate, every=10)
+        training = Training(
+            steps=300,
+            prompts=50,
+            samples=samples,
+            optimizer=optimizer,
+            learning_rate=rate,
+            every=10,
+        )
         rates = None
         if optimizer == "sgd":
-            rates = matched_learning_rate(gradient_sizes(train, recipes, Difficulty(), training, seeds=64), rate)
+            rates = matched_learning_rate(
+                gradient_sizes(train, recipes, Difficulty(), training, seeds=64), rate
+            )
         table = train(recipes, Difficulty(), training, seeds=SEEDS, learning_rates=rates)
         tables.append(table.filter(items=["recipe", "seed", "step", *MEASURES]).assign(run=name))
     return pd.concat(tables, ignore_index=True)
@@ -51,14 +64,21 @@ def training_draw(table: pd.DataFrame) -> Figure:
         row[0].set_ylabel(words)
     for panel, run in zip(panels[0], RUNS, strict=True):
         panel.set_title(run)
-        ends = intervals(table.query("run == @run and step == step.max()"), "bucket_0", by=["recipe"])
+        ends = intervals(
+            table.query("run == @run and step == step.max()"), "bucket_0", by=["recipe"]
+        )
         text = "\n".join(f"{n}: {m:.3f}" for n, m in zip(ends["recipe"], ends["mean"], strict=True))
-        panel.text(0.03, 0.95, f"at the end\n{text}", transform=panel.transAxes, va="top", fontsize=8)
+        panel.text(
+            0.03, 0.95, f"at the end\n{text}", transform=panel.transAxes, va="top", fontsize=8
+        )
     for panel in panels[-1]:
         panel.set_xlabel("training step")
     panels[1][0].legend(loc="upper left")
     figure.suptitle(TRAINING, x=0.01, ha="left")
-    evidence(figure, f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the first step")
+    evidence(
+        figure,
+        f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the first step",
+    )
     return figure
 
 
@@ -91,7 +111,16 @@ def sampling_data() -> pd.DataFrame:
     one, tables = recipe("grpo").but("grpo", kl=None), []
     for sampling in SAMPLINGS:
         table = train(one, Difficulty(sampling=sampling, spacing="logit"), training, seeds=SEEDS)
-        columns = ["seed", "step", "rollouts", "pass_rate", "silent", "all_right", "all_wrong", "reward"]
+        columns = [
+            "seed",
+            "step",
+            "rollouts",
+            "pass_rate",
+            "silent",
+            "all_right",
+            "all_wrong",
+            "reward",
+        ]
         tables.append(table[columns].assign(recipe=sampling))
     return pd.concat(tables, ignore_index=True)
 
@@ -103,27 +132,62 @@ def sampling_draw(table: pd.DataFrame) -> Figure:
     draw_lines(by_step, table, "pass_rate", list(SAMPLINGS))
     by_step.set(xlabel="updates", ylabel="mean pass rate of the set", title="against updates")
     _against_cost(by_cost, table)
-    costs: Any = first_reaching(table, "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
-    lines = [f"{n}: {costs.step[n]:.0f} updates, {costs.rollouts[n] / 1000:.0f} k" for n in SAMPLINGS]
-    by_cost.text(0.04, 0.96, "\n".join(["to a pass rate of .7:", *lines]), transform=by_cost.transAxes, va="top", fontsize=7)
-    by_cost.set(xlabel="completions drawn, thousands", title="against what it cost", ylim=by_step.get_ylim(), xscale="log")
+    costs: Any = (
+        first_reaching(table, "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
+    )
+    lines = [
+        f"{n}: {costs.step[n]:.0f} updates, {costs.rollouts[n] / 1000:.0f} k" for n in SAMPLINGS
+    ]
+    by_cost.text(
+        0.04,
+        0.96,
+        "\n".join(["to a pass rate of .7:", *lines]),
+        transform=by_cost.transAxes,
+        va="top",
+        fontsize=7,
+    )
+    by_cost.set(
+        xlabel="completions drawn, thousands",
+        title="against what it cost",
+        ylim=by_step.get_ylim(),
+        xscale="log",
+    )
     draw_lines(silent, table, "silent", list(SAMPLINGS))
     draw_lines(silent, table, "all_right", list(SAMPLINGS), linestyle=":", band=False)
-    silent.set(xlabel="updates", ylabel="share of the step's groups", title="no signal (dotted: all right)")
+    silent.set(
+        xlabel="updates", ylabel="share of the step's groups", title="no signal (dotted: all right)"
+    )
     silent.set_ylim(-0.02, 1.02)
-    by_step.legend(by_step.get_legend_handles_labels()[0], list(SAMPLINGS.values()), loc="lower right", fontsize=7)
+    by_step.legend(
+        by_step.get_legend_handles_labels()[0],
+        list(SAMPLINGS.values()),
+        loc="lower right",
+        fontsize=7,
+    )
     by_step.set_ylim(0.4, 1.0)
     figure.suptitle(SAMPLING, x=0.01, ha="left")
-    evidence(figure, f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one learning rate")
+    evidence(
+        figure,
+        f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one learning rate",
+    )
     return figure
 
 
 def _against_cost(panel: Axes, table: pd.DataFrame) -> None:
     """Mean pass rate over seeds against the mean number of completions drawn by then."""
-    means: Any = table.groupby(["recipe", "step"], sort=False, as_index=False)[["rollouts", "pass_rate"]].mean()
+    means: Any = table.groupby(["recipe", "step"], sort=False, as_index=False)[
+        ["rollouts", "pass_rate"]
+    ].mean()
     for i, name in enumerate(SAMPLINGS):
         line = means[(means.recipe == name) & (means.rollouts > 0)]
-        panel.plot(line.rollouts / 1000, line.pass_rate, color=COLOURS[i], marker=MARKERS[i], markevery=6, markersize=4)
+        panel.plot(
+            line.rollouts / 1000,
+            line.pass_rate,
+            color=COLOURS[i],
+            marker=MARKERS[i],
+            markevery=6,
+            markersize=4,
+        )
 
 
 SAMPLING = "Dynamic sampling: a third of the updates to a pass rate of .7, and more completions drawn for it"

@@ -35,7 +35,9 @@ def grpo_without_kl() -> Recipe:
     return recipe("grpo").but("grpo", kl=None)
 
 
-def matched(recipes: Sequence[Recipe], policy: stopping.Stopping, training: Training) -> dict[str, float]:
+def matched(
+    recipes: Sequence[Recipe], policy: stopping.Stopping, training: Training
+) -> dict[str, float]:
     """Learning rates under which all recipes push equally hard at step 0."""
     batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
     return matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
@@ -48,7 +50,9 @@ def length_data() -> pd.DataFrame:
     """300 steps of the slip toy under GRPO, DAPO (prompt scope) and Dr. GRPO, learning rates matched at the first step."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip")
-    return stopping.train(recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS))
+    return stopping.train(
+        recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS)
+    )
 
 
 LENGTH = "At equal pass rates wrong answers run on under 1/|o|, not under a constant"
@@ -71,7 +75,9 @@ def flow_data() -> pd.DataFrame:
     """The expected update followed for 300 steps, learnable mode: GRPO, the prompt-scope token mean, Dr. GRPO."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping()
-    return flow(recipes, policy, replace(RUNS, every=20), learning_rates=matched(recipes, policy, RUNS))
+    return flow(
+        recipes, policy, replace(RUNS, every=20), learning_rates=matched(recipes, policy, RUNS)
+    )
 
 
 FLOW = "The expected update alone: right answers shorten, wrong ones lengthen; a constant moves neither"
@@ -96,7 +102,9 @@ def efficiency_data() -> pd.DataFrame:
     """The slip toy from a low start (attempts right with p = .2): pass rate and expected length of all completions."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip", right=0.2, slip=0.4)
-    table = stopping.train(recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS))
+    table = stopping.train(
+        recipes, policy, RUNS, seeds=SEEDS, learning_rates=matched(recipes, policy, RUNS)
+    )
     right = table["pass_rate"] * table["length_right"]
     table["expected_length"] = right + (1 - table["pass_rate"]) * table["length_wrong"]
     return table.filter(items=["recipe", "seed", "step", "pass_rate", "expected_length"])
@@ -108,16 +116,40 @@ def efficiency_draw(table: pd.DataFrame) -> Figure:
     over_time, path = figure.subplots(1, 2)
     for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
         line = intervals(runs, "expected_length", by=["step"])
-        over_time.plot(line["step"], line["mean"], color=COLOURS[i], marker=MARKERS[i], markevery=8, markersize=4, label=name)
-        over_time.fill_between(line["step"], line["low"], line["high"], color=COLOURS[i], alpha=0.2, linewidth=0)
+        over_time.plot(
+            line["step"],
+            line["mean"],
+            color=COLOURS[i],
+            marker=MARKERS[i],
+            markevery=8,
+            markersize=4,
+            label=name,
+        )
+        over_time.fill_between(
+            line["step"], line["low"], line["high"], color=COLOURS[i], alpha=0.2, linewidth=0
+        )
         for _, run in runs.groupby("seed"):
-            path.plot(run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6)
-            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], color=COLOURS[i], marker=MARKERS[i], markersize=5)
+            path.plot(
+                run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6
+            )
+            path.plot(
+                run.expected_length.iloc[-1],
+                run.pass_rate.iloc[-1],
+                color=COLOURS[i],
+                marker=MARKERS[i],
+                markersize=5,
+            )
     over_time.set(
-        xlabel="training step", ylabel="expected tokens of a completion", title="length goes on after the reward stops"
+        xlabel="training step",
+        ylabel="expected tokens of a completion",
+        title="length goes on after the reward stops",
     )
     over_time.legend()
-    path.set(xlabel="expected tokens of a completion", ylabel="pass rate", title="one line per seed, marker at the end")
+    path.set(
+        xlabel="expected tokens of a completion",
+        ylabel="pass rate",
+        title="one line per seed, marker at the end",
+    )
     path.set_ylim(0, 0.7)
     figure.suptitle(EFFICIENCY, x=0.01, ha="left")
     evidence(figure, f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6")
@@ -155,8 +187,17 @@ def modes_data() -> pd.DataFrame:
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
     for name, mode in SETTINGS.items():
-        policy, training = stopping.Stopping(mode=mode), replace(RUNS, every=300, placebo="placebo" in name)
-        table = stopping.train(recipes, policy, training, seeds=2 * SEEDS, learning_rates=matched(recipes, policy, RUNS))
+        policy, training = (
+            stopping.Stopping(mode=mode),
+            replace(RUNS, every=300, placebo="placebo" in name),
+        )
+        table = stopping.train(
+            recipes,
+            policy,
+            training,
+            seeds=2 * SEEDS,
+            learning_rates=matched(recipes, policy, RUNS),
+        )
         end = table.query("step == step.max()")
         columns = ["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]
         tables.append(end.filter(items=columns).assign(setting=name))
@@ -170,7 +211,16 @@ def _intervals(panel: Axes, rows: pd.DataFrame, place: str, kind: str) -> None:
         part = rows[rows[kind] == name]
         y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.16 for p in part[place]]
         low, high = part["mean"] - part["low"], part["high"] - part["mean"]
-        panel.errorbar(part["mean"], y, xerr=[low, high], color=COLOURS[i], fmt=MARKERS[i], markersize=5, capsize=2, label=name)
+        panel.errorbar(
+            part["mean"],
+            y,
+            xerr=[low, high],
+            color=COLOURS[i],
+            fmt=MARKERS[i],
+            markersize=5,
+            capsize=2,
+            label=name,
+        )
     panel.axvline(0, color="#666666", linewidth=0.6)
     panel.set_yticks(range(len(places)), places)
     panel.set_ylim(len(places) - 0.5, -0.5)
@@ -223,7 +273,11 @@ def drift_data() -> pd.DataFrame:
         start = table[table["step"] == 0].set_index("seed")
         end = table[table["step"] == training.steps].set_index("seed")
         moved = end[["stop_right", "stop_wrong"]] - start[["stop_right", "stop_wrong"]]
-        tables.append(moved.reset_index().melt("seed", var_name="logit", value_name="moved").assign(optimiser=name))
+        tables.append(
+            moved.reset_index()
+            .melt("seed", var_name="logit", value_name="moved")
+            .assign(optimiser=name)
+        )
     return pd.concat(tables, ignore_index=True)
 
 
@@ -236,7 +290,10 @@ def drift_draw(table: pd.DataFrame) -> Figure:
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
     figure.legend(loc="outside right upper")
     figure.suptitle(DRIFT, x=0.01, ha="left")
-    evidence(figure, f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0")
+    evidence(
+        figure,
+        f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0",
+    )
     return figure
 
 
@@ -258,8 +315,16 @@ register(
 
 # --- two factors ----------------------------------------------------------------------------------------------------------------
 
-EFFECTS = {"length_gap": "tokens, wrong minus right", "hard_over_medium": "logits gained, hard over medium prompts"}
-CELLS = {"sequence_mean": "1/|o|", "constant": "constant", "group_std": "1/std", "unscaled": "no std"}
+EFFECTS = {
+    "length_gap": "tokens, wrong minus right",
+    "hard_over_medium": "logits gained, hard over medium prompts",
+}
+CELLS = {
+    "sequence_mean": "1/|o|",
+    "constant": "constant",
+    "group_std": "1/std",
+    "unscaled": "no std",
+}
 STAGES = {"early": (10, 1.0), "late": (100, 4.0)}  # steps and learning rate
 ABLATION = "Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later the gap lifts them too"
 
@@ -287,7 +352,10 @@ def ablation_draw(table: pd.DataFrame) -> Figure:
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
         for panel, (outcome, words) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
-            rows = part.assign(cell=[_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)], kind="arm")
+            rows = part.assign(
+                cell=[_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)],
+                kind="arm",
+            )
             rows.loc[rows.cell.str.startswith("effect"), "kind"] = "paired difference"
             _intervals(panel, rows, "cell", "kind")
             panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
@@ -320,26 +388,43 @@ register(
 def ladder() -> list[Recipe]:
     """GRPO, and DAPO's parts added one by one, in the order of its Table 1."""
     steps = [grpo_without_kl()]
-    steps.append(steps[-1].but("+ overlong filtering", filters=(partial(truncation_mask, in_baseline=False),)))
-    steps.append(steps[-1].but("+ clip-higher", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.28)))
-    steps.append(steps[-1].but("+ soft overlong penalty", rewards=(partial(overlong_penalty, cache=16),)))
+    steps.append(
+        steps[-1].but(
+            "+ overlong filtering", filters=(partial(truncation_mask, in_baseline=False),)
+        )
+    )
+    steps.append(
+        steps[-1].but("+ clip-higher", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.28))
+    )
+    steps.append(
+        steps[-1].but("+ soft overlong penalty", rewards=(partial(overlong_penalty, cache=16),))
+    )
     steps.append(steps[-1].but("+ token-level loss", aggregation=prompt_token_mean))
-    steps.append(steps[-1].but("+ dead groups dropped", filters=(*steps[-1].filters, drop_dead_groups)))
+    steps.append(
+        steps[-1].but("+ dead groups dropped", filters=(*steps[-1].filters, drop_dead_groups))
+    )
     return steps
 
 
 def ladder_data() -> pd.DataFrame:
     """Slip toy after 10 rollouts with 8 updates each, so that the clip acts; one learning rate."""
-    policy, training = stopping.Stopping(mode="slip", right=0.2), replace(RUNS, steps=10, updates=8, every=10)
+    policy, training = (
+        stopping.Stopping(mode="slip", right=0.2),
+        replace(RUNS, steps=10, updates=8, every=10),
+    )
     table = stopping.train(ladder(), policy, training, seeds=2 * SEEDS)
-    return table.query("step == step.max()").filter(items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"])
+    return table.query("step == step.max()").filter(
+        items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"]
+    )
 
 
 def ladder_draw(table: pd.DataFrame) -> Figure:
     """Pass rate and the two lengths, per rung."""
     figure = new_figure(9.4, 3.9)
     left, right = figure.subplots(1, 2, sharey=True)
-    _intervals(left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind")
+    _intervals(
+        left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind"
+    )
     left.set(xlabel="pass rate after 10 rollouts", xlim=(0, 0.85))
     names = {"length_right": "given right", "length_wrong": "given wrong"}
     long = table.melt(["recipe", "seed"], list(names), "kind", "tokens").replace({"kind": names})
@@ -347,11 +432,16 @@ def ladder_draw(table: pd.DataFrame) -> Figure:
     right.set_xlabel("expected tokens")
     right.legend()
     figure.suptitle(LADDER, x=0.01, ha="left")
-    evidence(figure, f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate")
+    evidence(
+        figure,
+        f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate",
+    )
     return figure
 
 
-LADDER = "DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much"
+LADDER = (
+    "DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much"
+)
 register(
     Figured(
         name="dapo_ladder",
@@ -373,7 +463,9 @@ register(
 def truncation_data() -> pd.DataFrame:
     """Four treatments of completions that meet the cap; right answers are long. Base: Dr. GRPO."""
     table = overlong(training=replace(RUNS, steps=200, every=10), seeds=2 * SEEDS)
-    return table.filter(items=["recipe", "seed", "step", "length_right", "length_wrong", "truncated"])
+    return table.filter(
+        items=["recipe", "seed", "step", "length_right", "length_wrong", "truncated"]
+    )
 
 
 def truncation_draw(table: pd.DataFrame) -> Figure:
@@ -388,7 +480,10 @@ def truncation_draw(table: pd.DataFrame) -> Figure:
         panel.set(xlabel="training step", ylabel=words)
     figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
     figure.suptitle(TRUNCATION, x=0.01, ha="left")
-    evidence(figure, f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens")
+    evidence(
+        figure,
+        f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens",
+    )
     return figure
 
 

@@ -13,22 +13,32 @@ if TYPE_CHECKING:
     from .explain import Verdict
 
 Framework = Annotated[
-    str | None, typer.Option("--framework", help="trl, verl, openrlhf …; told from the file where none is given.")
+    str | None,
+    typer.Option(
+        "--framework", help="trl, verl, openrlhf …; told from the file where none is given."
+    ),
 ]
 Version = Annotated[
-    str | None, typer.Option("--version", help="`1.16`, a known commit or fork (`tinyzero@de61e6aa`), or a date.")
+    str | None,
+    typer.Option(
+        "--version", help="`1.16`, a known commit or fork (`tinyzero@de61e6aa`), or a date."
+    ),
 ]
 
 
 def explain(
     config: Annotated[
-        Path, typer.Argument(help="TRL YAML, Python with a GRPOConfig(...) call, or a verl or OpenRLHF shell script.")
+        Path,
+        typer.Argument(
+            help="TRL YAML, Python with a GRPOConfig(...) call, or a verl or OpenRLHF shell script."
+        ),
     ],
     framework: Framework = None,
     version: Version = None,
     json: Annotated[bool, typer.Option("--json", help="Plain values instead of text.")] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Draw the weights into this .png, or text and weights into this .html.")
+        Path | None,
+        typer.Option(help="Draw the weights into this .png, or text and weights into this .html."),
     ] = None,
 ) -> None:
     """Which loss does this config really run? The file is read, never executed.
@@ -40,7 +50,9 @@ def explain(
 
     with plain_errors():
         verdict = explained(config, framework, version)
-        typer.echo(json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict))
+        typer.echo(
+            json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict)
+        )
         if out is not None:
             _draw(verdict, out)
 
@@ -62,10 +74,14 @@ def _draw(verdict: Verdict, out: Path) -> None:
 
 def identify(
     function: Annotated[
-        str, typer.Argument(help="`module:function`; the module is imported from the current folder or the path.")
+        str,
+        typer.Argument(
+            help="`module:function`; the module is imported from the current folder or the path."
+        ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="`name=value` for another argument; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="`name=value` for another argument; may be repeated."),
     ] = None,
 ) -> None:
     """Which loss is this function? Probed through ∂loss/∂logp: advantage, aggregation, clip, KL, padding leaks.
@@ -85,7 +101,9 @@ def identify(
         if wrong:
             raise ValueError(f"set is '{wrong[0]}': expected name=value.")
         values = dict(one.split("=", 1) for one in settings or [])
-        typer.echo(str(identified(_imported(function), **{k: scalar(v) for k, v in values.items()})))
+        typer.echo(
+            str(identified(_imported(function), **{k: scalar(v) for k, v in values.items()}))
+        )
 
 
 def _imported(function: str) -> Callable[..., Any]:
@@ -95,12 +113,16 @@ def _imported(function: str) -> Callable[..., Any]:
 
     module, colon, name = function.partition(":")
     if not colon or not name:
-        raise ValueError(f"function is '{function}': expected module:function, my_losses:grpo_loss say.")
+        raise ValueError(
+            f"function is '{function}': expected module:function, my_losses:grpo_loss say."
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:
-        raise ValueError(f"{function} could not be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"{function} could not be imported: {type(error).__name__}: {error}"
+        ) from error
     if not callable(found):
         raise TypeError(f"{function} is a {type(found).__name__}: expected a function.")
     return found

@@ -40,7 +40,9 @@ class Trap(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        place = f" (line {self.line})" if self.line else "" if self.key == "file name" else " (default)"
+        place = (
+            f" (line {self.line})" if self.line else "" if self.key == "file name" else " (default)"
+        )
         return f"{self.key}{place}: {self.text}"
 
 
@@ -92,7 +94,9 @@ class Verdict:
         ]
 
     def __str__(self) -> str:
-        version = f"{self.framework} {self.version}" + (f" ({self.assumed})" if self.assumed else "")
+        version = f"{self.framework} {self.version}" + (
+            f" ({self.assumed})" if self.assumed else ""
+        )
         blocks = {
             "Not read, so that defaults stand in": self.unread,
             "Left out, since no axis expresses it": self.left_out,
@@ -101,7 +105,11 @@ class Verdict:
             "Traps": [str(trap) for trap in self.traps],
             "Would change the verdict": self.conditional,
         }
-        shown = [f"{title}:\n" + "\n".join(f"  {row}" for row in rows) for title, rows in blocks.items() if rows]
+        shown = [
+            f"{title}:\n" + "\n".join(f"  {row}" for row in rows)
+            for title, rows in blocks.items()
+            if rows
+        ]
         return "\n".join([*self.lines(), "", self.label, f"read as {version}", "", *shown])
 
     def bars(self) -> list[str]:
@@ -120,24 +128,44 @@ class Verdict:
             ValueError: a part of the loss is on no axis, so there are no weights to show.
         """
         if not self.biases:
-            raise ValueError(f"no weights to draw, since a part of this loss is on no axis: {'; '.join(self.left_out)}.")
+            raise ValueError(
+                f"no weights to draw, since a part of this loss is on no axis: {'; '.join(self.left_out)}."
+            )
         mine = stripped(self.recipe, name=f"this config, {self.framework} {self.version}")
-        named = [stripped(labels.TARGETS[self.claim], name=f"{self.claim}, as published")] if self.claim else []
-        return [*named, mine], neutral_rollouts([10, 100, 10, 100], [1.0, 0.0, 0.0, 0.0], [0, 0, 0, 0], self.recipe)
+        named = (
+            [stripped(labels.TARGETS[self.claim], name=f"{self.claim}, as published")]
+            if self.claim
+            else []
+        )
+        return [*named, mine], neutral_rollouts(
+            [10, 100, 10, 100], [1.0, 0.0, 0.0, 0.0], [0, 0, 0, 0], self.recipe
+        )
 
     def headline(self) -> str:
         """The sentence over that picture."""
         short, long = (abs(w) for w in push(self.recipe))
-        times = "as hard" if abs(short - long) < 1e-9 * short else f"{short / long:.3g} times as hard"
+        times = (
+            "as hard" if abs(short - long) < 1e-9 * short else f"{short / long:.3g} times as hard"
+        )
         return f"{self.framework} {self.version}: at equal advantage a token of a 10-token completion is pushed {times} as one of 100"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("recipe", "traps")}
-        return {**plain, "recipe": self.recipe.describe(), "traps": [trap._asdict() for trap in self.traps]}
+        plain = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in ("recipe", "traps")
+        }
+        return {
+            **plain,
+            "recipe": self.recipe.describe(),
+            "traps": [trap._asdict() for trap in self.traps],
+        }
 
 
-def explain(source: str | Path, framework: str | None = None, version: str | None = None) -> Verdict:
+def explain(
+    source: str | Path, framework: str | None = None, version: str | None = None
+) -> Verdict:
     """Read a config and say which loss it really runs. Nothing in it is executed.
 
     Args:
@@ -154,7 +182,9 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
     text, reading = read(source)
     name = framework or guess_framework(text)
     if name is None:
-        raise ValueError("the framework cannot be told from the file: expected framework= (--framework) trl, verl or openrlhf.")
+        raise ValueError(
+            "the framework cannot be told from the file: expected framework= (--framework) trl, verl or openrlhf."
+        )
     table, number, assumed, conditional = _version(name, version, reading)
     known, traps = settle(table, reading, number)
     _refuse_strangers(table, reading, known, traps)
@@ -167,7 +197,9 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
     if assumed:
         conditional += _elsewhere(table, values, number, recipe)
     lost = {reason.split(":")[0] for reason in left_out}
-    claim = next((c["name"] for c in table.claim if holds(c.get("when", {}), effective, known)), None)
+    claim = next(
+        (c["name"] for c in table.claim if holds(c.get("when", {}), effective, known)), None
+    )
     return Verdict(
         framework=table.name, version=number, assumed=assumed, recipe=recipe, updates=updates, left_out=left_out, traps=traps,
         conditional=conditional, remaining=table.remaining, unread=_unread(table, reading, number), claim=claim,
@@ -181,7 +213,9 @@ def explain(source: str | Path, framework: str | None = None, version: str | Non
 # --- version and settings -------------------------------------------------------------------------------------------------
 
 
-def _version(name: str, version: str | None, reading: Reading) -> tuple[Framework, str, str, list[str]]:
+def _version(
+    name: str, version: str | None, reading: Reading
+) -> tuple[Framework, str, str, list[str]]:
     """The tables at a version; how it was assumed; what that makes conditional."""
     table = framework(name)
     if version is None:
@@ -198,24 +232,56 @@ def _version(name: str, version: str | None, reading: Reading) -> tuple[Framewor
     same_fork = fork or (fork_of(table, asked.split("@")[0]) if "@" in asked else None)
     if same_fork:
         exact = fork and "@" in asked
-        other = [] if exact else [f"{same_fork['name']} is the commit that was read; another may differ"]
-        return *at_version(table, same_fork["name"]), f"{same_fork['name']}: {same_fork['note']}", other
+        other = (
+            []
+            if exact
+            else [f"{same_fork['name']} is the commit that was read; another may differ"]
+        )
+        return (
+            *at_version(table, same_fork["name"]),
+            f"{same_fork['name']}: {same_fork['note']}",
+            other,
+        )
     if "@" in asked:
         known = ", ".join(one["name"] for one in table.fork) or "none"
         note = [f"{asked} may differ in any line: read as {newest}"]
-        return table, newest, f"assumed: {asked} is not a commit or fork that {name} knows ({known})", note
+        return (
+            table,
+            newest,
+            f"assumed: {asked} is not a commit or fork that {name} knows ({known})",
+            note,
+        )
     if re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", asked):
-        return table, newest, f"assumed: which release {asked} had is not known here", [f"the date {asked}: read as {newest}"]
+        return (
+            table,
+            newest,
+            f"assumed: which release {asked} had is not known here",
+            [f"the date {asked}: read as {newest}"],
+        )
     if not in_range(asked, f">={table.oldest}"):
-        return table, table.oldest, f"assumed: {asked} is older than all that were read", [f"{asked}: read as {table.oldest}"]
+        return (
+            table,
+            table.oldest,
+            f"assumed: {asked} is older than all that were read",
+            [f"{asked}: read as {table.oldest}"],
+        )
     if in_range(asked, f">{newest}"):
-        return table, newest, f"assumed: {asked} is newer than all that were read", [f"{asked}: read as {newest}"]
+        return (
+            table,
+            newest,
+            f"assumed: {asked} is newer than all that were read",
+            [f"{asked}: read as {newest}"],
+        )
     return table, asked, "", []
 
 
 def settle(table: Framework, reading: Reading, version: str) -> tuple[dict[str, Entry], list[Trap]]:
     """The settings that a version knows, by option name; traps for keys that are unknown, removed, misspelt or given twice."""
-    names = {key: name for name, t in table.option.items() for key in (t.get("key", name), name, *t.get("alias", []))}
+    names = {
+        key: name
+        for name, t in table.option.items()
+        for key in (t.get("key", name), name, *t.get("alias", []))
+    }
     there, known, traps = table.defaults(version), {}, []
     for entry in reading.entries:
         name = names.get(entry.key) or names.get(entry.key.replace("-", "_"))
@@ -224,13 +290,27 @@ def settle(table: Framework, reading: Reading, version: str) -> tuple[dict[str, 
         elif name not in there:
             begins = next((h["since"] for h in table.option[name].get("history", [])), "?")
             removed = table.option[name].get("removed")
-            why = f"removed in {removed}" if removed and in_range(version, f">={removed}") else f"begins with {begins}"
+            why = (
+                f"removed in {removed}"
+                if removed and in_range(version, f">={removed}")
+                else f"begins with {begins}"
+            )
             traps.append(
-                Trap(entry.key, entry.line, f"{table.name} {version} does not know this key ({why}): it has no effect.")
+                Trap(
+                    entry.key,
+                    entry.line,
+                    f"{table.name} {version} does not know this key ({why}): it has no effect.",
+                )
             )
         else:
             if name in known and known[name].value != entry.value:
-                traps.append(Trap(entry.key, entry.line, f"given twice; line {known[name].line} is overridden."))
+                traps.append(
+                    Trap(
+                        entry.key,
+                        entry.line,
+                        f"given twice; line {known[name].line} is overridden.",
+                    )
+                )
             known.update(_normalised(table, name, entry))
     return known, traps
 
@@ -241,13 +321,24 @@ def _normalised(table: Framework, name: str, entry: Entry) -> dict[str, Entry]:
     spelling = about.get("spelling", {})
     value = spelling.get(str(value).lower(), value)
     found = {name: entry._replace(value=value)}
-    pair = value if isinstance(value, list) else str(value).split("_") if isinstance(value, str) and "_" in value else []
+    pair = (
+        value
+        if isinstance(value, list)
+        else str(value).split("_")
+        if isinstance(value, str) and "_" in value
+        else []
+    )
     if "into" in about and len(pair) == 2:
-        found |= {part: entry._replace(value=float(one)) for part, one in zip(about["into"], pair, strict=True)}
+        found |= {
+            part: entry._replace(value=float(one))
+            for part, one in zip(about["into"], pair, strict=True)
+        }
     return found
 
 
-def _refuse_strangers(table: Framework, reading: Reading, known: dict[str, Entry], traps: list[Trap]) -> None:
+def _refuse_strangers(
+    table: Framework, reading: Reading, known: dict[str, Entry], traps: list[Trap]
+) -> None:
     """No verdict on the defaults alone where not one setting belongs to the framework."""
     strange = [trap.key for trap in traps if trap.text.startswith("unknown key")]
     if not known and len(strange) == len(reading.entries):
@@ -263,9 +354,17 @@ def _unknown(table: Framework, entry: Entry, names: list[str]) -> list[Trap]:
     if entry.key == "trainer" or any(entry.key.startswith(quiet) for quiet in exact):
         return []
     tail = entry.key.rsplit(".", 1)[-1]
-    near = [tail] if tail in names else difflib.get_close_matches(entry.key, names, n=1, cutoff=0.88)
+    near = (
+        [tail] if tail in names else difflib.get_close_matches(entry.key, names, n=1, cutoff=0.88)
+    )
     if near:
-        return [Trap(entry.key, entry.line, f"unknown key; did you mean {near[0]}? It has no effect on the loss.")]
+        return [
+            Trap(
+                entry.key,
+                entry.line,
+                f"unknown key; did you mean {near[0]}? It has no effect on the loss.",
+            )
+        ]
     if any(entry.key.startswith(quiet) for quiet in rooms):
         return []
     return [Trap(entry.key, entry.line, "unknown key: not read.")]
@@ -279,12 +378,22 @@ def _unknown_values(table: Framework, known: dict[str, Entry], version: str) -> 
     """
     found, words, defaults = [], table.words(), table.defaults(version)
     for name, entry in known.items():
-        number = isinstance(defaults.get(name), (int, float)) and not isinstance(defaults.get(name), bool)
+        number = isinstance(defaults.get(name), (int, float)) and not isinstance(
+            defaults.get(name), bool
+        )
         if number and isinstance(entry.value, str):
-            raise ValueError(f"line {entry.line}: {entry.key} is '{entry.value}': expected a number.")
+            raise ValueError(
+                f"line {entry.line}: {entry.key} is '{entry.value}': expected a number."
+            )
         texts = [w for w in words.get(name, []) if isinstance(w, str)]
-        if isinstance(entry.value, str) and texts and entry.value not in (*texts, defaults.get(name)):
-            found.append(f"surrogate: {entry.key} = {entry.value} (line {entry.line}) is not known to the {table.name} tables")
+        if (
+            isinstance(entry.value, str)
+            and texts
+            and entry.value not in (*texts, defaults.get(name))
+        ):
+            found.append(
+                f"surrogate: {entry.key} = {entry.value} (line {entry.line}) is not known to the {table.name} tables"
+            )
         elif not table.knows(name, entry.value, version):
             begins = table.option[name]["begins"][str(entry.value)]
             found.append(
@@ -298,25 +407,38 @@ def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
 
     An assignment to a shell variable is left out: where an option uses the variable, that use is named.
     """
-    names = {key: name for name, t in table.option.items() for key in (t.get("key", name), name, *t.get("alias", []))}
+    names = {
+        key: name
+        for name, t in table.option.items()
+        for key in (t.get("key", name), name, *t.get("alias", []))
+    }
     defaults, found = table.defaults(version), []
     for message, line in reading.unread:
         setting = re.match(r"[+~\"']*([\w.]+)( ?)=", message)
-        if message.startswith(("$@", '"$@"', "$*", "${@")) or (setting and not setting[2] and setting[1] not in names):
+        if message.startswith(("$@", '"$@"', "$*", "${@")) or (
+            setting and not setting[2] and setting[1] not in names
+        ):
             continue
         default = defaults.get(names.get(setting[1], "")) if setting else None
-        found.append(f"line {line}: {message}" + (f"; the default {default} stands in" if default is not None else ""))
+        found.append(
+            f"line {line}: {message}"
+            + (f"; the default {default} stands in" if default is not None else "")
+        )
     return found
 
 
 # --- traps ----------------------------------------------------------------------------------------------------------------
 
 
-def _traps(table: Framework, values: dict[str, Any], known: dict[str, Entry], version: str) -> list[Trap]:
+def _traps(
+    table: Framework, values: dict[str, Any], known: dict[str, Entry], version: str
+) -> list[Trap]:
     """The traps of the data file whose conditions hold."""
     found = []
     for trap in table.trap:
-        if not in_range(version, trap.get("versions")) or not holds(trap.get("when", {}), values, known):
+        if not in_range(version, trap.get("versions")) or not holds(
+            trap.get("when", {}), values, known
+        ):
             continue
         if "expression" in trap and not evaluate(trap["expression"], values):
             continue
@@ -364,7 +486,9 @@ def stripped(recipe: Recipe, **changes: Any) -> Recipe:
     """Advantage, surrogate and aggregation alone. What a combination is known for is a trap here, not a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecipeWarning)
-        return recipe.but(filters=(), rewards=(), kl=None, correction=None, kl_aggregation=None, **changes)
+        return recipe.but(
+            filters=(), rewards=(), kl=None, correction=None, kl_aggregation=None, **changes
+        )
 
 
 def _aggregation(recipe: Recipe) -> str:
@@ -385,14 +509,20 @@ def band(recipe: Recipe) -> str:
         low, high = 1 - s["eps_low"], 1 + s["eps_high"]
         if name == "gmpo":
             low, high = exp(-s["eps_low"]), exp(s["eps_high"])
-        what = {"gspo": "sequence ratio ", "gspo_token": "sequence ratio ", "sequence_product": "product of ratios "}.get(
-            name, ""
-        )
+        what = {
+            "gspo": "sequence ratio ",
+            "gspo_token": "sequence ratio ",
+            "sequence_product": "product of ratios ",
+        }.get(name, "")
         cap = f", dual clip {s['cap']:g} for A < 0" if name == "dual_clip" else ""
         return f"{what}[{low:.6g}, {high:.6g}]{' in log space ±' + format(s['eps_high'], 'g') if name == 'gmpo' else ''}{cap}"
     if name == "cispo":
         return f"ratio capped to [{max(0.0, s['low']):.6g}, {s['high']:.6g}] and detached"
-    return f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}" if name == "sapo" else "none (no ratio)"
+    return (
+        f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}"
+        if name == "sapo"
+        else "none (no ratio)"
+    )
 
 
 def _clip(recipe: Recipe, updates: float | None, lost: bool = False) -> str:
@@ -409,9 +539,17 @@ def penalty(recipe: Recipe, lost: frozenset[str] | set[str] = frozenset()) -> st
     """The KL term in words; ``lost`` are axes of which a part is not covered."""
     if "kl" in lost:
         return "not covered, see below"
-    own = f", averaged by {axes.text(recipe.kl_aggregation)}" if recipe.kl_aggregation and recipe.kl else ""
+    own = (
+        f", averaged by {axes.text(recipe.kl_aggregation)}"
+        if recipe.kl_aggregation and recipe.kl
+        else ""
+    )
     loss = f"in the loss: {axes.text(recipe.kl)}{own}" if recipe.kl else ""
-    reward = [f"in the reward: {axes.text(r)}" for r in recipe.rewards if "kl" in axes.function_of(r).__name__]
+    reward = [
+        f"in the reward: {axes.text(r)}"
+        for r in recipe.rewards
+        if "kl" in axes.function_of(r).__name__
+    ]
     more = ["a part in the reward is not covered, see below"] if "rewards" in lost else []
     return "; ".join(filter(None, [loss, *reward, *more])) or "none"
 
@@ -427,7 +565,9 @@ def biases(recipe: Recipe, size: float | None = None) -> list[str]:
     """Length and difficulty bias of the loss alone, read off its weights, at the config's group size."""
     plain, told = stripped(recipe), size is not None and 2 <= size <= 1024
     difficulty = (
-        str(difficulty_bias(plain, int(size or 0))) if told else f"{difficulty_bias(plain)} (G is not told: 8 is taken.)"
+        str(difficulty_bias(plain, int(size or 0)))
+        if told
+        else f"{difficulty_bias(plain)} (G is not told: 8 is taken.)"
     )
     return [str(length_bias(plain)), difficulty]
 
@@ -443,11 +583,17 @@ def _elsewhere(table: Framework, values: dict[str, Any], number: str, recipe: Re
     found, last, upper = [], recipe.describe(), number
     for version in reversed([v for v in table.changes() if not in_range(v, f">={number}")]):
         there = table.defaults(version)
-        new = [f"{name} = {value}" for name, value in values.items() if name in there and not table.knows(name, value, version)]
+        new = [
+            f"{name} = {value}"
+            for name, value in values.items()
+            if name in there and not table.knows(name, value, version)
+        ]
         if new:
             found.append(f"before {upper}: {', '.join(new)} is not known")
             break
-        other = recipe_of(table, {k: v for k, v in values.items() if k in there}, version, left_out=[]).describe()
+        other = recipe_of(
+            table, {k: v for k, v in values.items() if k in there}, version, left_out=[]
+        ).describe()
         changed = [f"{axis} {other[axis]}" for axis in other if other[axis] != last[axis]]
         if changed:
             found.append(f"before {upper}: {', '.join(changed)}")

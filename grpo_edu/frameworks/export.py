@@ -16,7 +16,16 @@ from .expressions import evaluate, holds, in_range
 from .tables import Framework, at_version, fill_in, framework, recipe_of
 
 WRITTEN = ("trl", "verl", "openrlhf")
-SEARCHED = ("surrogate", "aggregation", "baseline", "scale", "kl", "correction", "rewards", "filters")
+SEARCHED = (
+    "surrogate",
+    "aggregation",
+    "baseline",
+    "scale",
+    "kl",
+    "correction",
+    "rewards",
+    "filters",
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,9 @@ class Exported:
     recipe: Recipe | None = None
 
     def __str__(self) -> str:
-        notes = [f"# cannot be expressed: {row}" for row in self.missing] + [f"# differs: {row}" for row in self.differences]
+        notes = [f"# cannot be expressed: {row}" for row in self.missing] + [
+            f"# differs: {row}" for row in self.differences
+        ]
         return "\n".join([*notes, self.text])
 
 
@@ -71,7 +82,15 @@ def export(recipe: Recipe, to: str, version: str | None = None) -> Exported:
     keys = {name: table.option[name].get("key", name) for name in options}
     settings = {keys[name]: value for name, value in options.items() if not _inner(table, name)}
     settings |= _outer(table, options)
-    return Exported(table.name, number, settings, _text(to, settings, recipe), missing, differences + table.remaining, got)
+    return Exported(
+        table.name,
+        number,
+        settings,
+        _text(to, settings, recipe),
+        missing,
+        differences + table.remaining,
+        got,
+    )
 
 
 def _same_formula(recipe: Recipe, got: Recipe, axis: str) -> bool:
@@ -79,7 +98,11 @@ def _same_formula(recipe: Recipe, got: Recipe, axis: str) -> bool:
 
     def names(one: Recipe) -> list[str]:
         value = getattr(one, axis)
-        return [labels.unwrapped(c) for c in (value if isinstance(value, tuple) else (value,)) if c is not None]
+        return [
+            labels.unwrapped(c)
+            for c in (value if isinstance(value, tuple) else (value,))
+            if c is not None
+        ]
 
     return names(recipe) == names(got) or (axis == "kl_aggregation" and recipe.kl is None)
 
@@ -96,11 +119,17 @@ def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
         left_out: list[str] = []
         got = recipe_of(table, options, version, left_out=left_out)
         wrong = sum(not _same_formula(recipe, got, axis) for axis in AXES) + 10 * len(left_out)
-        return wrong, sum(_unlike(getattr(recipe, axis), getattr(got, axis)) for axis in AXES), len(options)
+        return (
+            wrong,
+            sum(_unlike(getattr(recipe, axis), getattr(got, axis)) for axis in AXES),
+            len(options),
+        )
 
     starts = list(_combinations(table, recipe, version, list(SEARCHED), {}))
     starts = sorted(starts, key=score)[:4]
-    starts += [{k: v for k, v in one.items() if k != "trainer"} for one in starts if "trainer" in one]
+    starts += [
+        {k: v for k, v in one.items() if k != "trainer"} for one in starts if "trainer" in one
+    ]
     found = []
     for options in starts:
         best = score(options)
@@ -124,7 +153,11 @@ def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
 def _unlike(one: Any, two: Any) -> int:
     """How many settings of two choices differ."""
     if not callable(one) or not callable(two):
-        return int(one != two) if not isinstance(one, tuple) else sum(_unlike(a, b) for a, b in zip(one, two, strict=False))
+        return (
+            int(one != two)
+            if not isinstance(one, tuple)
+            else sum(_unlike(a, b) for a, b in zip(one, two, strict=False))
+        )
     if labels.unwrapped(one) != labels.unwrapped(two):
         return 1
     left, right = axes.settings(one), axes.settings(two)
@@ -142,7 +175,11 @@ def _combinations(
     choices: tuple[Choice | None, ...] = wanted if isinstance(wanted, tuple) else (wanted,)
     found = [options]
     for choice in choices:
-        found = [{**one, **more} for one in found for more in _settings_for(table, axis, choice, version, one)] or found
+        found = [
+            {**one, **more}
+            for one in found
+            for more in _settings_for(table, axis, choice, version, one)
+        ] or found
     for one in found:
         yield from _combinations(table, recipe, version, rest, one)
 
@@ -153,16 +190,27 @@ def _settings_for(
     """What must be set for a rule of this axis to make this choice, for every rule that can; {} where the default does."""
     found: list[dict[str, Any]] = []
     for rule in table.rule:
-        if rule["axis"] != axis or "choice" not in rule or not in_range(version, rule.get("versions")):
+        if (
+            rule["axis"] != axis
+            or "choice" not in rule
+            or not in_range(version, rule.get("versions"))
+        ):
             continue
         if not _makes(rule, choice):
             continue
-        needed = {**_wanted(rule.get("when", {}), fill_in(table, so_far, version)), **_solved(rule, choice, table, version)}
+        needed = {
+            **_wanted(rule.get("when", {}), fill_in(table, so_far, version)),
+            **_solved(rule, choice, table, version),
+        }
         values = fill_in(table, {**so_far, **needed}, version)
         if not all(table.knows(name, value, version) for name, value in needed.items()):
             continue
         agrees = all(so_far.get(name, value) == value for name, value in needed.items())
-        if agrees and holds(rule.get("when", {}), values, {**so_far, **needed}) and needed not in found:
+        if (
+            agrees
+            and holds(rule.get("when", {}), values, {**so_far, **needed})
+            and needed not in found
+        ):
             found.append(needed)
     return found
 
@@ -172,7 +220,10 @@ def _makes(rule: dict[str, Any], choice: Choice | None) -> bool:
     if choice is None or rule["choice"] == "none":
         return choice is None and rule["choice"] == "none"
     inner = rule.get("settings", {})
-    plain = next((inner[n]["choice"] for n in ("inner", "baseline") if isinstance(inner.get(n), dict)), rule["choice"])
+    plain = next(
+        (inner[n]["choice"] for n in ("inner", "baseline") if isinstance(inner.get(n), dict)),
+        rule["choice"],
+    )
     return labels.FAMILY.get(plain, plain) == labels.unwrapped(choice)
 
 
@@ -186,7 +237,9 @@ def _wanted(when: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def _solved(rule: dict[str, Any], choice: Choice | None, table: Framework, version: str) -> dict[str, Any]:
+def _solved(
+    rule: dict[str, Any], choice: Choice | None, table: Framework, version: str
+) -> dict[str, Any]:
     """Options that give the settings of the choice: each ``=expression`` solved for its first name, which it holds linearly."""
     if choice is None:
         return {}
@@ -249,11 +302,23 @@ def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
     """A complete training script for ``accelerate launch``: model, JSONL of prompts and answers, one reward function."""
     trainer = settings.get("trainer", "GRPO")
     where = "trl.experimental.gmpo" if trainer == "GMPO" else "trl"
-    keywords = "".join(f"        {key}={value!r},\n" for key, value in settings.items() if key != "trainer")
-    shaped = [axes.settings(r) for r in recipe.rewards if axes.function_of(r).__name__ == "overlong_penalty"]
-    extra = f", get_soft_overlong_punishment(args.max_completion_length, {shaped[0]['cache']})" if shaped else ""
+    keywords = "".join(
+        f"        {key}={value!r},\n" for key, value in settings.items() if key != "trainer"
+    )
+    shaped = [
+        axes.settings(r)
+        for r in recipe.rewards
+        if axes.function_of(r).__name__ == "overlong_penalty"
+    ]
+    extra = (
+        f", get_soft_overlong_punishment(args.max_completion_length, {shaped[0]['cache']})"
+        if shaped
+        else ""
+    )
     more = "from trl.rewards import get_soft_overlong_punishment\n" if shaped else ""
-    return TRL_SCRIPT.format(trainer=trainer, where=where, keywords=keywords, name=recipe.name, extra=extra, more=more)
+    return TRL_SCRIPT.format(
+        trainer=trainer, where=where, keywords=keywords, name=recipe.name, extra=extra, more=more
+    )
 
 
 TRL_SCRIPT = '''"""{name}, run by TRL. accelerate launch --num_processes 8 train.py --model MODEL --data prompts.jsonl --out runs/first

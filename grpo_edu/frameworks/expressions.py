@@ -17,7 +17,12 @@ OPERATORS: dict[type, Any] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
-COMPARISONS: dict[type, Any] = {ast.Lt: operator.lt, ast.Gt: operator.gt, ast.Eq: operator.eq, ast.NotEq: operator.ne}
+COMPARISONS: dict[type, Any] = {
+    ast.Lt: operator.lt,
+    ast.Gt: operator.gt,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 
 
 def version_key(text: str) -> tuple[int, ...]:
@@ -68,7 +73,9 @@ def _value(node: ast.expr, values: Mapping[str, Any], whole: str) -> Any:
             raise ValueError(f"'{name}' is not known in '{whole}'.")
         return values[name]
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        return OPERATORS[type(node.op)](_value(node.left, values, whole), _value(node.right, values, whole))
+        return OPERATORS[type(node.op)](
+            _value(node.left, values, whole), _value(node.right, values, whole)
+        )
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, values, whole)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:

@@ -27,9 +27,32 @@ from ..rollouts import Rollouts
 from ..weights import token_weights
 
 SYNONYMS = {
-    "logp": ("logp", "log_prob", "log_probs", "logps", "logprobs", "per_token_logps", "new_logp", "policy_logp"),
-    "old_logp": ("old_logp", "old_log_prob", "old_log_probs", "old_logps", "old_logprobs", "old_per_token_logps"),
-    "ref_logp": ("ref_logp", "ref_log_prob", "ref_log_probs", "ref_logps", "ref_logprobs", "ref_per_token_logps"),
+    "logp": (
+        "logp",
+        "log_prob",
+        "log_probs",
+        "logps",
+        "logprobs",
+        "per_token_logps",
+        "new_logp",
+        "policy_logp",
+    ),
+    "old_logp": (
+        "old_logp",
+        "old_log_prob",
+        "old_log_probs",
+        "old_logps",
+        "old_logprobs",
+        "old_per_token_logps",
+    ),
+    "ref_logp": (
+        "ref_logp",
+        "ref_log_prob",
+        "ref_log_probs",
+        "ref_logps",
+        "ref_logprobs",
+        "ref_per_token_logps",
+    ),
     "advantage": ("advantage", "advantages", "adv", "A"),
     "reward": ("reward", "rewards", "score", "scores"),
     "group": ("group", "groups", "index", "uid", "group_ids"),
@@ -71,8 +94,16 @@ class Identified:
         return "; ".join([*known, *(f"flag without effect: {name}" for name in self.idle)])
 
     def __str__(self) -> str:
-        rows = [f"{part:<12} {getattr(self, part)}" for part in ("advantage", "aggregation", "surrogate", "kl")]
-        rows += ["", self.name, "evidence:", *(f"  {probe}: {found}" for probe, found in self.evidence)]
+        rows = [
+            f"{part:<12} {getattr(self, part)}"
+            for part in ("advantage", "aggregation", "surrogate", "kl")
+        ]
+        rows += [
+            "",
+            self.name,
+            "evidence:",
+            *(f"  {probe}: {found}" for probe, found in self.evidence),
+        ]
         return "\n".join([*rows, *(f"  not seen: {what}" for what in self.unseen)])
 
 
@@ -82,14 +113,18 @@ class Probe:
     def __init__(self, loss_fn: Callable[..., Any], settings: dict[str, Any]) -> None:
         self.loss_fn, self.settings = loss_fn, settings
         parameters = list(inspect.signature(loss_fn).parameters)
-        self.names = {ours: name for ours, theirs in SYNONYMS.items() for name in parameters if name in theirs}
+        self.names = {
+            ours: name for ours, theirs in SYNONYMS.items() for name in parameters if name in theirs
+        }
         for needed in ("logp", "mask"):
             if needed not in self.names:
                 raise TypeError(
                     f"the loss has no argument for {needed} ({', '.join(SYNONYMS[needed])}): it has {', '.join(parameters)}."
                 )
         if not {"advantage", "reward"} & set(self.names):
-            raise TypeError("the loss takes neither advantages nor rewards: expected one of them by name.")
+            raise TypeError(
+                "the loss takes neither advantages nor rewards: expected one of them by name."
+            )
         self.by_reward = "advantage" not in self.names
         self.per_completion = not self.by_reward
         self.per_completion = self.per_completion and self._runs()
@@ -117,14 +152,20 @@ class Probe:
             per_token = rollouts.advantage[:, None].expand_as(leaf)
             values["advantage"] = rollouts.advantage if self.per_completion else per_token
         try:
-            loss = self.loss_fn(**{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings)
+            loss = self.loss_fn(
+                **{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings
+            )
         except Exception as error:
             shape = list(leaf.shape)
-            raise ValueError(f"the loss raised {type(error).__name__} on tensors of shape {shape}: {error}") from error
+            raise ValueError(
+                f"the loss raised {type(error).__name__} on tensors of shape {shape}: {error}"
+            ) from error
         loss = loss[0] if isinstance(loss, tuple) else loss
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise TypeError(f"the loss returned {got}: expected a tensor with one element, or a tuple that starts with one.")
+            raise TypeError(
+                f"the loss returned {got}: expected a tensor with one element, or a tuple that starts with one."
+            )
         if not loss.requires_grad:
             return torch.zeros_like(leaf)
         gradient = torch.autograd.grad(loss.reshape(()), leaf, allow_unused=True)[0]
@@ -150,7 +191,11 @@ def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
     surrogate = _surrogate(probe, faults, evidence) if not faults else None
     _splits(probe, evidence)
     penalty, kl_aggregation = _kl(probe, aggregation, faults, evidence)
-    unseen = [text for name, text in UNSEEN.items() if name not in probe.names and (name != "reward" or not probe.by_reward)]
+    unseen = [
+        text
+        for name, text in UNSEEN.items()
+        if name not in probe.names and (name != "reward" or not probe.by_reward)
+    ]
     choices = [*advantage, aggregation, surrogate] if advantage else [None]
     recipe = None
     if all(c is not None for c in choices) and penalty != "unknown":
@@ -179,14 +224,24 @@ UNSEEN = {
 # --- batches --------------------------------------------------------------------------------------------------------------
 
 
-def _batch(lengths: list[int], rewards: list[float], group: list[int], width: int, **others: Any) -> Rollouts:
+def _batch(
+    lengths: list[int], rewards: list[float], group: list[int], width: int, **others: Any
+) -> Rollouts:
     """On-policy float64 rollouts padded to ``width``, advantages 1, -1, .5, -2 … from outside."""
     mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
     advantage = torch.tensor([1.0, -1.0, 0.5, -2.0, 1.5, -0.7], dtype=torch.float64)[: len(lengths)]
-    logp = -0.5 - 0.1 * torch.arange(len(lengths) * width, dtype=torch.float64).reshape(len(lengths), width).remainder(7)
+    logp = -0.5 - 0.1 * torch.arange(len(lengths) * width, dtype=torch.float64).reshape(
+        len(lengths), width
+    ).remainder(7)
     reward = torch.tensor(rewards, dtype=torch.float64)
     return Rollouts(
-        logp=logp, mask=mask, reward=reward, group=torch.tensor(group), advantage=advantage, max_new_tokens=width, **others
+        logp=logp,
+        mask=mask,
+        reward=reward,
+        group=torch.tensor(group),
+        advantage=advantage,
+        max_new_tokens=width,
+        **others,
     )
 
 
@@ -228,7 +283,9 @@ AGGREGATIONS = (
 )
 
 
-def _weights_on_policy(probe: Probe, faults: list[str], evidence: list[tuple[str, str]]) -> tuple[tuple[Any, Any] | None, Any]:
+def _weights_on_policy(
+    probe: Probe, faults: list[str], evidence: list[tuple[str, str]]
+) -> tuple[tuple[Any, Any] | None, Any]:
     """The first advantage × aggregation whose weights the function has, up to a number that is the same in every batch."""
     batches = _batches()
     found = [probe.weights(b) - probe.weights(_without_advantage(b)) for b in batches]
@@ -236,7 +293,9 @@ def _weights_on_policy(probe: Probe, faults: list[str], evidence: list[tuple[str
         faults.append("no gradient: the loss does not move with logp")
         return None, None
     if not _depends_only_on_ratio(probe, batches[0], found[0]):
-        faults.append("the weight depends on log π itself, not on the ratio alone: a missing detach")
+        faults.append(
+            "the weight depends on log π itself, not on the ratio alone: a missing detach"
+        )
         return None, None
     shifted = None
     for advantage, choice, expected in _candidates(probe.by_reward):
@@ -258,13 +317,20 @@ def _weights_on_policy(probe: Probe, faults: list[str], evidence: list[tuple[str
 def _without_advantage(rollouts: Rollouts) -> Rollouts:
     """The same batch without a signal: equal rewards 0, advantages 0."""
     return replace(
-        rollouts, reward=torch.zeros_like(rollouts.reward), advantage=torch.zeros(len(rollouts), dtype=torch.float64)
+        rollouts,
+        reward=torch.zeros_like(rollouts.reward),
+        advantage=torch.zeros(len(rollouts), dtype=torch.float64),
     )
 
 
 def _depends_only_on_ratio(probe: Probe, batch: Rollouts, weights: Tensor) -> bool:
     moved = replace(batch, logp=batch.logp * 0.5)
-    return torch.allclose(probe.weights(moved) - probe.weights(_without_advantage(moved)), weights, rtol=1e-7, atol=1e-12)
+    return torch.allclose(
+        probe.weights(moved) - probe.weights(_without_advantage(moved)),
+        weights,
+        rtol=1e-7,
+        atol=1e-12,
+    )
 
 
 @cache
@@ -273,7 +339,10 @@ def _candidates(by_reward: bool) -> list[tuple[tuple[Any, Any], Any, list[Tensor
     found = []
     for advantage in _advantages(by_reward):
         for choice in AGGREGATIONS:
-            plans = [Recipe(baseline=advantage[0], scale=advantage[1], aggregation=choice).plan(b) for b in _batches()]
+            plans = [
+                Recipe(baseline=advantage[0], scale=advantage[1], aggregation=choice).plan(b)
+                for b in _batches()
+            ]
             found.append((advantage, choice, [plan.advantage * plan.weight for plan in plans]))
     return found
 
@@ -284,7 +353,12 @@ def _factor(found: Tensor, expected: Tensor) -> float | None:
     if square == 0:
         return None
     c = ((found * expected).sum() / square).item()
-    return c if c != 0 and torch.allclose(found, c * expected, rtol=NEAR, atol=NEAR * float(found.abs().max())) else None
+    return (
+        c
+        if c != 0
+        and torch.allclose(found, c * expected, rtol=NEAR, atol=NEAR * float(found.abs().max()))
+        else None
+    )
 
 
 def _named(choice: Any, factors: list[float], faults: list[str], batches: list[Rollouts]) -> Any:
@@ -308,7 +382,9 @@ def _named(choice: Any, factors: list[float], faults: list[str], batches: list[R
     return choice
 
 
-def _known_factor(advantage: Any, choice: Any, factors: list[float], batches: list[Rollouts], faults: list[str]) -> None:
+def _known_factor(
+    advantage: Any, choice: Any, factors: list[float], batches: list[Rollouts], faults: list[str]
+) -> None:
     """A factor that differs between batches and is a known count: something is divided (or multiplied) twice."""
     counts = {
         "the number of completions": [float(len(b)) for b in batches],
@@ -319,7 +395,10 @@ def _known_factor(advantage: Any, choice: Any, factors: list[float], batches: li
     }
     for what, numbers in counts.items():
         for power, word in ((-1, "divided"), (1, "multiplied")):
-            if all(math.isclose(f, n**power, rel_tol=1e-7) for f, n in zip(factors, numbers, strict=True)):
+            if all(
+                math.isclose(f, n**power, rel_tol=1e-7)
+                for f, n in zip(factors, numbers, strict=True)
+            ):
                 faults.append(
                     f"double division: {axes.describe(choice)} {word} by {what} once more"
                     if power < 0
@@ -334,21 +413,33 @@ def _splits(probe: Probe, evidence: list[tuple[str, str]]) -> None:
     halves = torch.cat([probe.weights(whole[:2]), probe.weights(whole[2:])])
     factor = _factor(halves, probe.weights(whole))
     evidence.append(
-        ("two equal micro-batches added", "not a multiple of the whole" if factor is None else f"{factor:g} times the whole")
+        (
+            "two equal micro-batches added",
+            "not a multiple of the whole" if factor is None else f"{factor:g} times the whole",
+        )
     )
 
 
 def _idle_flags(probe: Probe) -> Iterator[str]:
     """Arguments that are True or False and change no weight when they are turned, on batches with all kinds of ratios."""
     defaults = {name: p.default for name, p in inspect.signature(probe.loss_fn).parameters.items()}
-    batches = [replace(b, old_logp=b.logp + 0.4 * torch.sin(10 * b.logp), ref_logp=b.logp - 0.3) for b in _batches()]
+    batches = [
+        replace(b, old_logp=b.logp + 0.4 * torch.sin(10 * b.logp), ref_logp=b.logp - 0.3)
+        for b in _batches()
+    ]
     for name, value in {**defaults, **probe.settings}.items():
         if not isinstance(value, bool):
             continue
         turned = Probe(probe.loss_fn, {**probe.settings, name: not value})
         try:
-            same = all(torch.allclose(probe.weights(b), turned.weights(b), rtol=1e-12, atol=0.0) for b in batches)
-        except (TypeError, ValueError):  # turned, the function wants what is not here: it has an effect
+            same = all(
+                torch.allclose(probe.weights(b), turned.weights(b), rtol=1e-12, atol=0.0)
+                for b in batches
+            )
+        except (
+            TypeError,
+            ValueError,
+        ):  # turned, the function wants what is not here: it has an effect
             continue
         if same:
             yield name
@@ -357,7 +448,9 @@ def _idle_flags(probe: Probe) -> Iterator[str]:
 # --- 2: the ratio ---------------------------------------------------------------------------------------------------------
 
 
-def _swept(probe: Probe, ratio: float, sign: float, tokens: int = 4, only: int | None = None) -> Tensor:
+def _swept(
+    probe: Probe, ratio: float, sign: float, tokens: int = 4, only: int | None = None
+) -> Tensor:
     """``[tokens]`` weight relative to on-policy when every token of one completion (or one of them) has this ratio."""
     base = _batch([tokens, tokens], [1.0, -0.5], [0, 0], tokens)
     advantage = torch.tensor([1.0, -1.0], dtype=torch.float64)
@@ -368,7 +461,9 @@ def _swept(probe: Probe, ratio: float, sign: float, tokens: int = 4, only: int |
     off = replace(base, logp=base.logp + moved, old_logp=base.logp)
     flat = replace(base, old_logp=base.logp)
     nothing = probe.weights(_without_advantage(off))[row]
-    return (probe.weights(off)[row] - nothing) / (probe.weights(flat)[row] - probe.weights(_without_advantage(flat))[row])
+    return (probe.weights(off)[row] - nothing) / (
+        probe.weights(flat)[row] - probe.weights(_without_advantage(flat))[row]
+    )
 
 
 def _surrogate(probe: Probe, faults: list[str], evidence: list[tuple[str, str]]) -> Any:
@@ -378,7 +473,9 @@ def _surrogate(probe: Probe, faults: list[str], evidence: list[tuple[str, str]])
     if "old_logp" not in probe.names:
         return sur.reinforce
     one = _swept(probe, 1.0001, 1.0, only=1)
-    evidence.append(("ratio 1.0001 on one token of four", f"factors {[round(x, 6) for x in one.tolist()]}"))
+    evidence.append(
+        ("ratio 1.0001 on one token of four", f"factors {[round(x, 6) for x in one.tolist()]}")
+    )
     shared = not math.isclose(one[0].item(), 1.0, abs_tol=1e-9)
     if shared:
         kind = (
@@ -390,23 +487,41 @@ def _surrogate(probe: Probe, faults: list[str], evidence: list[tuple[str, str]])
         )
         return _sequence_surrogate(probe, kind, faults, evidence)
     curve = {s: partial(lambda s, r: _swept(probe, r, s)[0].item(), s) for s in (1.0, -1.0)}
-    if all(math.isclose(curve[s](r), 1.0, rel_tol=1e-9) for s in curve for r in (0.05, 0.5, 2.0, 20.0)):
+    if all(
+        math.isclose(curve[s](r), 1.0, rel_tol=1e-9) for s in curve for r in (0.05, 0.5, 2.0, 20.0)
+    ):
         return sur.reinforce
     return _token_surrogate(curve, faults, evidence)
 
 
-def _token_surrogate(curve: dict[float, Any], faults: list[str], evidence: list[tuple[str, str]]) -> Any:
+def _token_surrogate(
+    curve: dict[float, Any], faults: list[str], evidence: list[tuple[str, str]]
+) -> Any:
     from ..objective import surrogates as sur
 
     follows = {s: (_edge(curve[s], low=True), _edge(curve[s], low=False)) for s in curve}
-    evidence.append(("the weight follows the ratio", f"A > 0 in {_band(follows[1.0])}, A < 0 in {_band(follows[-1.0])}"))
+    evidence.append(
+        (
+            "the weight follows the ratio",
+            f"A > 0 in {_band(follows[1.0])}, A < 0 in {_band(follows[-1.0])}",
+        )
+    )
     if all(low == 0 and high == math.inf for low, high in follows.values()):
         faults.append("no clip: the ratio is never cut")
         return None
     (plow, phigh), (nlow, nhigh) = follows[1.0], follows[-1.0]
-    if plow == 0 and 1 < phigh < math.inf and 0 < nlow < 1 and curve[1.0](phigh * 1.02) == 0 == curve[-1.0](nlow * 0.98):
+    if (
+        plow == 0
+        and 1 < phigh < math.inf
+        and 0 < nlow < 1
+        and curve[1.0](phigh * 1.02) == 0 == curve[-1.0](nlow * 0.98)
+    ):
         clip = {"eps_low": round(1 - nlow, 8), "eps_high": round(phigh - 1, 8)}
-        return partial(sur.ppo_clip, **clip) if nhigh == math.inf else partial(sur.dual_clip, **clip, cap=round(nhigh, 6))
+        return (
+            partial(sur.ppo_clip, **clip)
+            if nhigh == math.inf
+            else partial(sur.dual_clip, **clip, cap=round(nhigh, 6))
+        )
     if (plow, phigh) == (nlow, nhigh) and all(_flat(f, plow, phigh) for f in curve.values()):
         if curve[1.0](phigh * 1.02) != 0:
             return partial(sur.cispo, low=round(plow, 8), high=round(phigh, 8))
@@ -439,12 +554,17 @@ def _soft_gate(curve: dict[float, Any]) -> Any:
     return partial(sur.sapo, tau_pos=taus[1.0], tau_neg=taus[-1.0])
 
 
-def _sequence_surrogate(probe: Probe, kind: str, faults: list[str], evidence: list[tuple[str, str]]) -> Any:
+def _sequence_surrogate(
+    probe: Probe, kind: str, faults: list[str], evidence: list[tuple[str, str]]
+) -> Any:
     """One ratio for the completion: its clip, and whether single tokens are cut (GMPO)."""
     from ..objective import surrogates as sur
 
     power = 4 if kind == "product" else 1
-    curve = {s: partial(lambda s, r: _swept(probe, r ** (1 / power), s)[0].item(), s) for s in (1.0, -1.0)}
+    curve = {
+        s: partial(lambda s, r: _swept(probe, r ** (1 / power), s)[0].item(), s)
+        for s in (1.0, -1.0)
+    }
     high, low = _edge(curve[1.0], low=False), _edge(curve[-1.0], low=True)
     evidence.append(
         (
@@ -458,7 +578,9 @@ def _sequence_surrogate(probe: Probe, kind: str, faults: list[str], evidence: li
         return None
     single = _swept(probe, high**2, 1.0, only=1)
     if kind == "mean" and single[1] == 0 and single[0] > 1:
-        return partial(sur.gmpo, eps_low=round(-math.log(low), 9), eps_high=round(math.log(high), 9))
+        return partial(
+            sur.gmpo, eps_low=round(-math.log(low), 9), eps_high=round(math.log(high), 9)
+        )
     choice = sur.sequence_product if kind == "product" else sur.gspo
     return partial(choice, eps_low=round(1 - low, 9), eps_high=round(high - 1, 9))
 
@@ -485,7 +607,9 @@ def _band(pair: tuple[float, float]) -> str:
 # --- 3: KL ----------------------------------------------------------------------------------------------------------------
 
 
-def _kl(probe: Probe, aggregation: Any, faults: list[str], evidence: list[tuple[str, str]]) -> tuple[Any, Any]:
+def _kl(
+    probe: Probe, aggregation: Any, faults: list[str], evidence: list[tuple[str, str]]
+) -> tuple[Any, Any]:
     """The estimator, its coefficient, and its average where it is not the surrogate's; ("none", None) without a KL gradient."""
     if "ref_logp" not in probe.names:
         return "none", None
@@ -505,8 +629,15 @@ def _kl(probe: Probe, aggregation: Any, faults: list[str], evidence: list[tuple[
             if choice is None:
                 continue
             recipe = Recipe(baseline=adv.given, aggregation=choice, kl=partial(estimator, beta=1.0))
-            betas = [_factor(w, token_weights(recipe, b)) for w, b in zip(found, (off, plain), strict=True)]
-            if betas[0] is not None and betas[1] is not None and math.isclose(betas[0], betas[1], rel_tol=1e-7):
+            betas = [
+                _factor(w, token_weights(recipe, b))
+                for w, b in zip(found, (off, plain), strict=True)
+            ]
+            if (
+                betas[0] is not None
+                and betas[1] is not None
+                and math.isclose(betas[0], betas[1], rel_tol=1e-7)
+            ):
                 evidence.append(
                     (
                         "advantage 0, reference at other log-probs",
@@ -515,7 +646,9 @@ def _kl(probe: Probe, aggregation: Any, faults: list[str], evidence: list[tuple[
                 )
                 if betas[0] < 0:
                     faults.append("the KL term is subtracted: KL is maximised")
-                return partial(estimator, beta=round(betas[0], 9)), None if choice is aggregation else choice
+                return partial(
+                    estimator, beta=round(betas[0], 9)
+                ), None if choice is aggregation else choice
     return "unknown", None
 
 
@@ -535,15 +668,25 @@ def _mask_faults(probe: Probe, evidence: list[tuple[str, str]]) -> Iterator[str]
     if (under != 0).any():
         shifted = torch.cat([torch.zeros_like(batch.mask[:, :1]), batch.mask[:, :-1]], dim=1)
         one_off = (clean[~shifted] == 0).all() or (clean[:, :-1][~batch.mask[:, 1:]] == 0).all()
-        yield "the mask is shifted by one token" if one_off else "padding leak: masked positions are pushed"
+        yield (
+            "the mask is shifted by one token"
+            if one_off
+            else "padding leak: masked positions are pushed"
+        )
         return
     pushed = (clean != 0).any(dim=1, keepdim=True)
     if ((clean == 0) & batch.mask & pushed).any():
         yield "trained tokens without weight: the mask is applied wrongly"
         return
-    dirty = replace(batch, logp=torch.where(batch.mask, batch.logp, -3.0), old_logp=torch.where(batch.mask, batch.logp, -1.0))
+    dirty = replace(
+        batch,
+        logp=torch.where(batch.mask, batch.logp, -3.0),
+        old_logp=torch.where(batch.mask, batch.logp, -1.0),
+    )
     if not torch.allclose(probe.weights(dirty), clean, rtol=NEAR, atol=1e-14):
         yield "padding leak: values under the mask change the weights"
         return
     empty = probe.weights(replace(batch, mask=torch.zeros_like(batch.mask)))
-    evidence.append(("a fully masked batch", "finite" if torch.isfinite(empty).all() else "not finite"))
+    evidence.append(
+        ("a fully masked batch", "finite" if torch.isfinite(empty).all() else "not finite")
+    )

@@ -18,8 +18,14 @@ FAMILY = {
     "nonzero_group_mean": "live_group_mean",
     "best_minus_second": "pass_at_k",
 }
-AS_RUN = ("dapo", "cispo")  # the paper's token mean is per prompt; frameworks take it over the step, under the same name
-TARGETS = {**RECIPES, **{name: RECIPES[name].but(name, aggregation=step_token_mean) for name in AS_RUN}}
+AS_RUN = (
+    "dapo",
+    "cispo",
+)  # the paper's token mean is per prompt; frameworks take it over the step, under the same name
+TARGETS = {
+    **RECIPES,
+    **{name: RECIPES[name].but(name, aggregation=step_token_mean) for name in AS_RUN},
+}
 ADVANTAGE = {
     ("group_mean", "group_std"): "GRPO's advantage",
     ("group_mean", "unscaled"): "Dr. GRPO's advantage",
@@ -81,25 +87,45 @@ def essence(recipe: Recipe) -> dict[str, str]:
 def differences(recipe: Recipe, name: str) -> list[str]:
     """The axes on which a recipe is not what ``name`` means, in words."""
     ours, theirs = essence(recipe), essence(TARGETS[name])
-    return [f"{axis} is {ours[axis]} where {name} has {theirs[axis]}" for axis in COMPARED if ours[axis] != theirs[axis]]
+    return [
+        f"{axis} is {ours[axis]} where {name} has {theirs[axis]}"
+        for axis in COMPARED
+        if ours[axis] != theirs[axis]
+    ]
 
 
 def describe(recipe: Recipe) -> str:
     """The recipe in words: "GRPO's advantage with a token mean over the optimiser step, PPO clip"."""
     parts = essence(recipe)
-    advantage = ADVANTAGE.get((parts["baseline"], parts["scale"]), f"{parts['baseline']} / {parts['scale']}")
-    surrogate = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}.get(parts["surrogate"], parts["surrogate"].upper())
+    advantage = ADVANTAGE.get(
+        (parts["baseline"], parts["scale"]), f"{parts['baseline']} / {parts['scale']}"
+    )
+    surrogate = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}.get(
+        parts["surrogate"], parts["surrogate"].upper()
+    )
     plain = axes.function_of(recipe.aggregation).__name__
-    aggregation = AGGREGATION.get(plain) or AGGREGATION.get(parts["aggregation"], parts["aggregation"])
+    aggregation = AGGREGATION.get(plain) or AGGREGATION.get(
+        parts["aggregation"], parts["aggregation"]
+    )
     return f"{advantage} with {aggregation}, {surrogate}"
 
 
 def label(recipe: Recipe, claim: str | None) -> str:
     """ "This is …, not …, because …". ``claim`` is the name that the config goes by."""
     if claim is not None and not (why := differences(recipe, claim)):
-        paper = " as frameworks run it (the paper's token mean is per prompt)" if claim in AS_RUN else ""
-        kl = {True: "", False: f", {'with' if recipe.kl else 'without'} a KL term"}[bool(recipe.kl) == bool(TARGETS[claim].kl)]
+        paper = (
+            " as frameworks run it (the paper's token mean is per prompt)"
+            if claim in AS_RUN
+            else ""
+        )
+        kl = {True: "", False: f", {'with' if recipe.kl else 'without'} a KL term"}[
+            bool(recipe.kl) == bool(TARGETS[claim].kl)
+        ]
         return f"this is {claim}{paper}{kl}: {describe(recipe)}"
     known = [name for name in TARGETS if not differences(recipe, name)]
-    called = f"{known[0]}: {describe(recipe)}" if known and known[0] != "dapo(step)" else describe(recipe)
+    called = (
+        f"{known[0]}: {describe(recipe)}"
+        if known and known[0] != "dapo(step)"
+        else describe(recipe)
+    )
     return f"this is {called}" + (f"; not {claim}, because {'; '.join(why)}" if claim else "")

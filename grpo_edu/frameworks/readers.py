@@ -18,7 +18,15 @@ CONFIGS = {"GRPOConfig": "GRPO", "RLOOConfig": "RLOO", "GMPOConfig": "GMPO"}
 SIGNS = {
     "verl": ("algorithm.adv_estimator", "actor_rollout_ref.", "verl.trainer", "main_ppo"),
     "openrlhf": ("openrlhf", "--advantage_estimator", "--algo.advantage"),
-    "trl": ("GRPOConfig", "RLOOConfig", "GMPOConfig", "trl", "num_generations", "loss_type", "max_completion_length"),
+    "trl": (
+        "GRPOConfig",
+        "RLOOConfig",
+        "GMPOConfig",
+        "trl",
+        "num_generations",
+        "loss_type",
+        "max_completion_length",
+    ),
 }
 
 
@@ -52,7 +60,9 @@ def read(source: str | Path) -> tuple[str, Reading]:
         ValueError: it is not text, or nothing in it looks like a setting.
         OSError: no such file.
     """
-    is_text = isinstance(source, str) and ("\n" in source or "(" in source or ": " in source or " --" in source)
+    is_text = isinstance(source, str) and (
+        "\n" in source or "(" in source or ": " in source or " --" in source
+    )
     text, name = (str(source), "") if is_text else (_text(Path(source)), str(source))
     if name.endswith((".yaml", ".yml")):
         reading = read_yaml(text)
@@ -78,7 +88,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file (UTF-8): expected a YAML, Python or shell file.") from None
+        raise ValueError(
+            f"{path} is not a text file (UTF-8): expected a YAML, Python or shell file."
+        ) from None
 
 
 def guess_framework(text: str) -> str | None:
@@ -112,13 +124,19 @@ def read_yaml(text: str) -> Reading:
     import yaml
 
     reading = Reading(
-        comments=[(c, n) for n, line in enumerate(text.splitlines(), 1) for c in re.findall(r"(?:^|\s)#(.*)", line)]
+        comments=[
+            (c, n)
+            for n, line in enumerate(text.splitlines(), 1)
+            for c in re.findall(r"(?:^|\s)#(.*)", line)
+        ]
     )
     try:
         node = yaml.compose(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        reading.unread.append((f"not YAML: {getattr(error, 'problem', error)}", mark.line + 1 if mark else 1))
+        reading.unread.append(
+            (f"not YAML: {getattr(error, 'problem', error)}", mark.line + 1 if mark else 1)
+        )
         return reading
     if isinstance(node, yaml.MappingNode):
         reading.entries = list(_flat(node, ""))
@@ -135,7 +153,9 @@ def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
             sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
             for one in sources:
                 yield from (
-                    (k, v) for k, v in (_merged(one) if isinstance(one, yaml.MappingNode) else ()) if k.value not in own
+                    (k, v)
+                    for k, v in (_merged(one) if isinstance(one, yaml.MappingNode) else ())
+                    if k.value not in own
                 )
     yield from ((key, value) for key, value in node.value if key.value != "<<")
 
@@ -150,12 +170,17 @@ def _flat(node: Any, prefix: str) -> Iterator[Entry]:
         elif isinstance(value, yaml.SequenceNode):
             yield Entry(
                 name,
-                [scalar(one.value) if isinstance(one, yaml.ScalarNode) else "..." for one in value.value],
+                [
+                    scalar(one.value) if isinstance(one, yaml.ScalarNode) else "..."
+                    for one in value.value
+                ],
                 key.start_mark.line + 1,
             )
         else:
             yield Entry(
-                name, value.value if value.style in ("'", '"') else scalar(value.value or "null"), key.start_mark.line + 1
+                name,
+                value.value if value.style in ("'", '"') else scalar(value.value or "null"),
+                key.start_mark.line + 1,
             )
 
 
@@ -164,7 +189,13 @@ def _flat(node: Any, prefix: str) -> Iterator[Entry]:
 
 def read_python(text: str) -> Reading:
     """The keywords of the first ``GRPOConfig(...)``, ``RLOOConfig(...)`` or ``GMPOConfig(...)`` call, parsed, never executed."""
-    reading = Reading(comments=[(c, n) for n, line in enumerate(text.splitlines(), 1) for c in re.findall(r"#(.*)", line)])
+    reading = Reading(
+        comments=[
+            (c, n)
+            for n, line in enumerate(text.splitlines(), 1)
+            for c in re.findall(r"#(.*)", line)
+        ]
+    )
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
@@ -179,7 +210,9 @@ def read_python(text: str) -> Reading:
     }
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) in CONFIGS]
     for other in calls[1:]:
-        reading.unread.append((f"a second {_called(other)}(...): only the first is read", other.lineno))
+        reading.unread.append(
+            (f"a second {_called(other)}(...): only the first is read", other.lineno)
+        )
     for call in calls[:1]:
         reading.entries.append(Entry("trainer", CONFIGS[_called(call)], call.lineno))
         for keyword in call.keywords:
@@ -200,12 +233,16 @@ def _keyword(keyword: ast.keyword, constants: dict[str, ast.expr], reading: Read
         for one in pairs:
             _keyword(one, constants, reading)
         if not pairs:
-            reading.unread.append((f"**{ast.unparse(keyword.value)} is not a literal: its keys are not read", line))
+            reading.unread.append(
+                (f"**{ast.unparse(keyword.value)} is not a literal: its keys are not read", line)
+            )
         return
     try:
         reading.entries.append(Entry(keyword.arg, ast.literal_eval(value), keyword.lineno))
     except ValueError:
-        reading.unread.append((f"{keyword.arg} = {ast.unparse(keyword.value)} is not a literal: not read", line))
+        reading.unread.append(
+            (f"{keyword.arg} = {ast.unparse(keyword.value)} is not a literal: not read", line)
+        )
 
 
 def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
@@ -215,12 +252,16 @@ def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
     elif isinstance(value, ast.Dict):
         for key, one in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield ast.keyword(arg=key.value, value=one, lineno=key.lineno, col_offset=key.col_offset)
+                yield ast.keyword(
+                    arg=key.value, value=one, lineno=key.lineno, col_offset=key.col_offset
+                )
 
 
 # --- shell ----------------------------------------------------------------------------------------------------------------
 
-RUNS = re.compile(r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b")  # the program that a verl or OpenRLHF script starts
+RUNS = re.compile(
+    r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b"
+)  # the program that a verl or OpenRLHF script starts
 
 
 def read_shell(text: str) -> Reading:
@@ -237,7 +278,12 @@ def read_shell(text: str) -> Reading:
         if word.startswith("--") and len(word) > 2:
             key, equals, first = word[2:].partition("=")
             values = [first] if equals else []
-            while not equals and at < len(words) and not words[at][0].startswith("--") and words[at][0] != "&&":
+            while (
+                not equals
+                and at < len(words)
+                and not words[at][0].startswith("--")
+                and words[at][0] != "&&"
+            ):
                 values.append(words[at][0])
                 at += 1
             if values[:1] == [UNKNOWN]:

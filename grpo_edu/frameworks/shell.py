@@ -19,7 +19,9 @@ TOKEN = re.compile(
 )
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
 PIECE = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|\\(.)|([^'\"\\]+)", re.S)
-VARIABLE = re.compile(r"\$\(\((.*?)\)\)|\$\{(\w+)(?::?-([^}]*))?\}|\$\{(\w+)\[@\]\}|\$(\w+)|(\$[({@*#?!].*)", re.S)
+VARIABLE = re.compile(
+    r"\$\(\((.*?)\)\)|\$\{(\w+)(?::?-([^}]*))?\}|\$\{(\w+)\[@\]\}|\$(\w+)|(\$[({@*#?!].*)", re.S
+)
 KEYWORDS = ("export", "local", "declare", "readonly")
 
 UNKNOWN = "\0"  # stands for a word whose variables are not known
@@ -45,7 +47,10 @@ def arguments(text: str) -> tuple[list[Word], list[Word], list[Word]]:
         if first in ("if", "case", "for", "while", "until"):
             depth += 1
             unread.append(
-                (f"the branch '{' '.join(w for w, _ in command)[:60]}' is not followed: what it sets is not read", line)
+                (
+                    f"the branch '{' '.join(w for w, _ in command)[:60]}' is not followed: what it sets is not read",
+                    line,
+                )
             )
         elif first in ("fi", "esac", "done"):
             depth -= 1
@@ -88,7 +93,11 @@ def _run(command: list[Word], variables: dict[str, list[Word]], unread: list[Wor
     start = 1 if command[0][0] in KEYWORDS else 0
     first = ASSIGNMENT.fullmatch(command[start][0]) if len(command) > start else None
     if first and len(command) > start + 1 and command[start + 1][0] == "(":
-        values = [one for raw, line in command[start + 2 : -1] for one in _expanded(raw, line, variables, unread)]
+        values = [
+            one
+            for raw, line in command[start + 2 : -1]
+            for one in _expanded(raw, line, variables, unread)
+        ]
         variables[first[1]] = (variables.get(first[1], []) if first[2] else []) + values
         return []
     names = [ASSIGNMENT.fullmatch(raw) for raw, _ in command[start:]]
@@ -100,7 +109,9 @@ def _run(command: list[Word], variables: dict[str, list[Word]], unread: list[Wor
     return [one for raw, line in command for one in _expanded(raw, line, variables, unread)]
 
 
-def _expanded(raw: str, line: int, variables: dict[str, list[Word]], unread: list[Word], before: str = "") -> list[Word]:
+def _expanded(
+    raw: str, line: int, variables: dict[str, list[Word]], unread: list[Word], before: str = ""
+) -> list[Word]:
     """A word with quotes and variables resolved; an array gives several, each with its own line; what cannot be resolved, none."""
     whole = re.fullmatch(r"\"?\$\{(\w+)\[@\]\}\"?", raw)
     if whole:
@@ -109,7 +120,10 @@ def _expanded(raw: str, line: int, variables: dict[str, list[Word]], unread: lis
         return variables.get(whole[1], [])
     try:
         pieces = PIECE.findall(raw)
-        text = "".join(single or other or _substituted(double or bare, variables) for single, double, other, bare in pieces)
+        text = "".join(
+            single or other or _substituted(double or bare, variables)
+            for single, double, other, bare in pieces
+        )
         return [(text, line)]
     except (Unreadable, ValueError, SyntaxError) as error:
         unread.append((f"{before}{raw} is not read: {error}", line))
@@ -120,8 +134,14 @@ def _substituted(text: str, variables: dict[str, list[Word]]) -> str:
     def value(match: re.Match[str]) -> str:
         arithmetic, name, default, array, plain, other = match.groups()
         if arithmetic is not None:
-            numbers = {k: int(v[0][0]) for k, v in variables.items() if v and re.fullmatch(r"-?\d+", v[0][0])}
-            result = evaluate(re.sub(r"\$\{?(\w+)\}?", r"\1", arithmetic).replace("/", "//"), numbers)
+            numbers = {
+                k: int(v[0][0])
+                for k, v in variables.items()
+                if v and re.fullmatch(r"-?\d+", v[0][0])
+            }
+            result = evaluate(
+                re.sub(r"\$\{?(\w+)\}?", r"\1", arithmetic).replace("/", "//"), numbers
+            )
             return str(result)
         if other is not None or array is not None:
             raise Unreadable(f"'{(other or array)[:40]}' would have to be run")

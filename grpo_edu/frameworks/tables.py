@@ -118,7 +118,9 @@ def framework(name: str) -> Framework:
 
 def _names() -> list[str]:
     folder = resources.files("grpo_edu.frameworks") / "data"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return sorted(
+        file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")
+    )
 
 
 FRAMEWORKS = _names()
@@ -126,7 +128,10 @@ FRAMEWORKS = _names()
 
 def fill_in(table: Framework, given: Mapping[str, Any], version: str) -> dict[str, Any]:
     """All option values of a run: the version's defaults, those of the trainer's variant, and the user's values over them."""
-    values = {**dict.fromkeys(table.option), **table.defaults(version)}  # an option that is not there yet has no value
+    values = {
+        **dict.fromkeys(table.option),
+        **table.defaults(version),
+    }  # an option that is not there yet has no value
     for variant in table.variant:
         if given.get("trainer", values.get("trainer")) == variant["trainer"]:
             values.update(variant["defaults"])
@@ -153,13 +158,19 @@ def _setting(value: Any, values: Mapping[str, Any]) -> Any:
     return value
 
 
-def matching(table: Framework, values: Mapping[str, Any], given: Mapping[str, Any], version: str) -> list[dict[str, Any]]:
+def matching(
+    table: Framework, values: Mapping[str, Any], given: Mapping[str, Any], version: str
+) -> list[dict[str, Any]]:
     """The rules that speak, in order: the first choice that holds for an axis, all for ``rewards`` and ``filters``; every refusal."""
     found: list[dict[str, Any]] = []
     settled: set[str] = set()
     for rule in table.rule:
         axis = rule["axis"]
-        if axis in settled or not in_range(version, rule.get("versions")) or not holds(rule.get("when", {}), values, given):
+        if (
+            axis in settled
+            or not in_range(version, rule.get("versions"))
+            or not holds(rule.get("when", {}), values, given)
+        ):
             continue
         found.append(rule)
         if axis not in MANY and "choice" in rule:
@@ -168,7 +179,11 @@ def matching(table: Framework, values: Mapping[str, Any], given: Mapping[str, An
 
 
 def recipe_of(
-    table: Framework, given: Mapping[str, Any], version: str, name: str | None = None, left_out: list[str] | None = None
+    table: Framework,
+    given: Mapping[str, Any],
+    version: str,
+    name: str | None = None,
+    left_out: list[str] | None = None,
 ) -> Recipe:
     """The recipe that a framework runs with these options.
 
@@ -223,9 +238,14 @@ def at_version(table: Framework, version: str | None) -> tuple[Framework, str]:
     options = {**table.option, **fork.get("option", {})}
     for name, value in fork.get("defaults", {}).items():
         options[name] = {**options.get(name, {}), "history": [{"since": "0", "default": value}]}
-    traps = [*fork.get("trap", []), *(trap for trap in table.trap if trap["key"] not in fork.get("without", []))]
+    traps = [
+        *fork.get("trap", []),
+        *(trap for trap in table.trap if trap["key"] not in fork.get("without", [])),
+    ]
     rules = [*fork.get("rule", []), *table.rule]
-    changed = replace(table, rule=rules, trap=traps, option=options, updates=fork.get("updates", table.updates))
+    changed = replace(
+        table, rule=rules, trap=traps, option=options, updates=fork.get("updates", table.updates)
+    )
     return changed, fork["version"]
 
 
@@ -250,7 +270,12 @@ def preset(name: str, at: str) -> Recipe:
     table, number = at_version(framework(who), version)
     for entry in table.preset:
         if entry["name"] == name and in_range(number, entry.get("versions")):
-            return recipe_of(table, entry.get("options", {}), number, f"{name} ({at if version else f'{who}=={number}'})")
+            return recipe_of(
+                table,
+                entry.get("options", {}),
+                number,
+                f"{name} ({at if version else f'{who}=={number}'})",
+            )
     there = [e["name"] for e in table.preset if in_range(number, e.get("versions"))]
     raise KeyError(f"{at} has no preset '{name}'. There: {', '.join(there)}.")
 
@@ -259,7 +284,11 @@ def presets(who: str, version: str | None = None) -> dict[str, Recipe]:
     """Every preset of a framework at a version, by name."""
     table, number = at_version(framework(who), version)
     at = f"{who}=={number}" if version is None or "@" not in version else version
-    return {e["name"]: preset(e["name"], at) for e in table.preset if in_range(number, e.get("versions"))}
+    return {
+        e["name"]: preset(e["name"], at)
+        for e in table.preset
+        if in_range(number, e.get("versions"))
+    }
 
 
 def versions_of(name: str) -> list[str]:
@@ -278,7 +307,10 @@ def preset_table(name: str = "grpo") -> pd.DataFrame:
     import pandas as pd
 
     evidence = {who: framework(who).evidence for who in FRAMEWORKS}
-    rows = {at: {**preset(name, at).describe(), "evidence": evidence[re.split("[@=]", at)[0]]} for at in versions_of(name)}
+    rows = {
+        at: {**preset(name, at).describe(), "evidence": evidence[re.split("[@=]", at)[0]]}
+        for at in versions_of(name)
+    }
     return pd.DataFrame(rows).T
 
 

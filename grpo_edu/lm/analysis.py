@@ -37,13 +37,20 @@ def gap_intervals(table: pd.DataFrame, last: int = LAST) -> pd.DataFrame:
 def _lengths(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     counts = ["right", "wrong", "tokens_right", "tokens_wrong"]
     per_level: Any = table.groupby([*by, "level"], sort=False)[counts].sum()
-    gap = per_level["tokens_wrong"] / per_level["wrong"] - per_level["tokens_right"] / per_level["right"]
+    gap = (
+        per_level["tokens_wrong"] / per_level["wrong"]
+        - per_level["tokens_right"] / per_level["right"]
+    )
     total: Any = per_level.groupby(by, sort=False).sum()
-    shared: Any = table.groupby(by, sort=False)[["entropy", "tokens", "truncated", "gradient_norm", "norm_clipped"]].agg("mean")
+    shared: Any = table.groupby(by, sort=False)[
+        ["entropy", "tokens", "truncated", "gradient_norm", "norm_clipped"]
+    ].agg("mean")
     total["pass_rate"] = total["right"] / (total["right"] + total["wrong"])
     for side in ("right", "wrong"):
         total[f"length_{side}"] = total[f"tokens_{side}"] / total[side]
-    total["length"] = (total["tokens_right"] + total["tokens_wrong"]) / (total["right"] + total["wrong"])
+    total["length"] = (total["tokens_right"] + total["tokens_wrong"]) / (
+        total["right"] + total["wrong"]
+    )
     total["gap"] = gap.groupby(by, sort=False).mean()
     return total.join(shared).reset_index()
 
@@ -55,7 +62,9 @@ def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
     means = means.reset_index()
     means["share"] = means["right"] / means["arm"].astype(int)
     means["ratio"] = means["norm_std"] / means["norm_none"]
-    return means.sort_values("arm", key=lambda column: column.astype(int), kind="stable").reset_index(drop=True)
+    return means.sort_values(
+        "arm", key=lambda column: column.astype(int), kind="stable"
+    ).reset_index(drop=True)
 
 
 def report(chosen: Experiment, table: pd.DataFrame) -> str:
@@ -71,9 +80,14 @@ def report(chosen: Experiment, table: pd.DataFrame) -> str:
         grouped: Any = rows.groupby(["arm", "warm"], sort=False)[columns].mean()
         shown = grouped.reset_index()
         gap = gap_intervals(table)
-        shown["gap"] = [f"{m:.2f} [{low:.2f}, {high:.2f}]" for m, low, high in gap[["mean", "low", "high"]].to_numpy()]
+        shown["gap"] = [
+            f"{m:.2f} [{low:.2f}, {high:.2f}]"
+            for m, low, high in gap[["mean", "low", "high"]].to_numpy()
+        ]
         text = f"last {LAST} of {chosen.settings.steps} steps, observed, {len(chosen.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
-    with pd.option_context("display.width", 200, "display.max_columns", 30, "display.max_rows", 200):
+    with pd.option_context(
+        "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
+    ):
         return f"{chosen.title}\n{text}\n" + shown.round(3).to_string(index=False)
 
 
@@ -97,6 +111,10 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
 
 def learning_by_level(table: pd.DataFrame, first: int = 20) -> pd.DataFrame:
     """Pass rate per level over the first steps, mean and 95 % interval over runs: ``arm, level, mean, low, high, seeds``."""
-    early: Any = table.loc[table["step"] <= first].groupby([*RUN, "level"], sort=False)[["right", "wrong"]].sum()
+    early: Any = (
+        table.loc[table["step"] <= first]
+        .groupby([*RUN, "level"], sort=False)[["right", "wrong"]]
+        .sum()
+    )
     early["pass_rate"] = early["right"] / (early["right"] + early["wrong"])
     return intervals(early.reset_index(), "pass_rate", by=["arm", "level"])

@@ -51,21 +51,31 @@ def mathematics(completion: str, answer: str) -> float:
         ImportError: math-verify is not installed; says how.
     """
     if find_spec("math_verify") is None:
-        raise ImportError("checker is 'mathematics', which needs math-verify. Run: pip install 'grpo-edu[tasks]'")
+        raise ImportError(
+            "checker is 'mathematics', which needs math-verify. Run: pip install 'grpo-edu[tasks]'"
+        )
     from math_verify import parse, verify  # pyright: ignore[reportMissingImports]
 
     gold = parse(f"${answer.strip().strip('$')}$")
     if not gold:
-        raise ValueError(f"answer is {answer!r}: expected a mathematical expression that math-verify can read.")
+        raise ValueError(
+            f"answer is {answer!r}: expected a mathematical expression that math-verify can read."
+        )
     return float(bool(completion) and verify(gold, parse(completion)))
 
 
-CHECKERS: dict[str, Checker] = {"last_number": last_number, "first_number": first_number, "mathematics": mathematics}
+CHECKERS: dict[str, Checker] = {
+    "last_number": last_number,
+    "first_number": first_number,
+    "mathematics": mathematics,
+}
 
 
 def _answer(answer: str) -> Decimal:
     """The one number that the answer consists of."""
     found = NUMBER.fullmatch(answer.strip())
     if not found:
-        raise ValueError(f'answer is {answer!r}: expected one number such as "7", "-3.5" or "1,200", and nothing else.')
+        raise ValueError(
+            f'answer is {answer!r}: expected one number such as "7", "-3.5" or "1,200", and nothing else.'
+        )
     return numbers(found.group())[0]

@@ -10,20 +10,30 @@ import typer
 
 app = typer.Typer()
 
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Draw a progress bar on a terminal.")]
+Progress = Annotated[
+    bool, typer.Option("--progress/--no-progress", help="Draw a progress bar on a terminal.")
+]
 
 
 @app.command()
 def experiment(
     name: Annotated[
-        str | None, typer.Argument(help="length, length-control, length-rising or difficulty-gradients; none: list them.")
+        str | None,
+        typer.Argument(
+            help="length, length-control, length-rising or difficulty-gradients; none: list them."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer arms, seeds and steps: at most 3 minutes on two cores.")
+        bool,
+        typer.Option(
+            "--quick", help="Fewer arms, seeds and steps: at most 3 minutes on two cores."
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for NAME.parquet.")] = Path("runs"),
     processes: Annotated[int, typer.Option(help="Runs at a time, one thread each.")] = 2,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where it exists.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file where it exists.")
+    ] = False,
     progress: Progress = True,
 ) -> None:
     """Run a recorded experiment in the lab: every arm, warm start and seed, and a table of what came out.
@@ -43,9 +53,13 @@ def experiment(
             return
         chosen = experiments.experiment(name, quick)
         try:
-            written = experiments.run(chosen, out, processes=processes, overwrite=overwrite, progress=progress)
+            written = experiments.run(
+                chosen, out, processes=processes, overwrite=overwrite, progress=progress
+            )
         except KeyboardInterrupt:
-            typer.echo("stopped; finished runs are kept, the same call goes on from there.", err=True)
+            typer.echo(
+                "stopped; finished runs are kept, the same call goes on from there.", err=True
+            )
             raise typer.Exit(130) from None
         typer.echo(analysis.report(chosen, experiments.read(written)[0]))
         typer.echo(f"wrote {written}")
@@ -54,7 +68,9 @@ def experiment(
 @app.command()
 def warm_start(
     variant: Annotated[str, typer.Argument(help="after, before or rising.")],
-    number: Annotated[int, typer.Argument(help="Seed of weights and examples; 0 and 1 are shipped.")],
+    number: Annotated[
+        int, typer.Argument(help="Seed of weights and examples; 0 and 1 are shipped.")
+    ],
     out: Annotated[Path, typer.Argument(help="safetensors file to write.")],
 ) -> None:
     """Teach the lab's format to a random model: how the shipped warm starts were made, about 90 seconds on one core.
@@ -77,37 +93,82 @@ def warm_start(
 @app.command()
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
-    model: Annotated[str, typer.Option(help="`tiny`, `smollm2`, a Hugging Face id, a folder or a .gguf file.")] = "tiny",
+    model: Annotated[
+        str, typer.Option(help="`tiny`, `smollm2`, a Hugging Face id, a folder or a .gguf file.")
+    ] = "tiny",
     task: Annotated[
-        str, typer.Option(help="`lab`, `chain_sum`, `products`, a JSONL of prompts and answers, or `gsm8k:FILE`.")
+        str,
+        typer.Option(
+            help="`lab`, `chain_sum`, `products`, a JSONL of prompts and answers, or `gsm8k:FILE`."
+        ),
     ] = "lab",
-    recipe: Annotated[str, typer.Option(help="A name of the catalog: `grpo-edu recipes`.")] = "grpo",
-    kl: Annotated[bool, typer.Option("--kl/--no-kl", help="Keep the recipe's KL term, which needs a reference model.")] = True,
+    recipe: Annotated[
+        str, typer.Option(help="A name of the catalog: `grpo-edu recipes`.")
+    ] = "grpo",
+    kl: Annotated[
+        bool,
+        typer.Option(
+            "--kl/--no-kl", help="Keep the recipe's KL term, which needs a reference model."
+        ),
+    ] = True,
     steps: Annotated[int | None, typer.Option(help="Rollouts; 100 where none is given.")] = None,
     prompts: Annotated[int, typer.Option(help="Prompts per step.")] = 12,
     samples: Annotated[int, typer.Option(help="Completions per prompt, G.")] = 8,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Length limit; the task's where none is given.")] = None,
-    temperature: Annotated[float, typer.Option(help="Of sampling, and in the logits that are trained.")] = 1.0,
-    learning_rate: Annotated[float | None, typer.Option(help="2e-4 for tiny, 1e-6 for others.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Length limit; the task's where none is given.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="Of sampling, and in the logits that are trained.")
+    ] = 1.0,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="2e-4 for tiny, 1e-6 for others.")
+    ] = None,
     optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
-    updates: Annotated[int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")] = 1,
+    updates: Annotated[
+        int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")
+    ] = 1,
     micro_batches: Annotated[int, typer.Option(help="Slices of the step; less memory.")] = 4,
     max_norm: Annotated[float, typer.Option(help="Scale the gradient down to this norm.")] = 1.0,
-    refill: Annotated[int, typer.Option(help="Draw new prompts for dead groups, in at most this many more rounds.")] = 0,
-    placebo: Annotated[bool, typer.Option("--placebo", help="Shuffle rewards inside each group.")] = False,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Forward and backward passes in bfloat16.")] = False,
-    bf16_sampler: Annotated[bool, typer.Option("--bf16-sampler", help="Sample from a bfloat16 copy of the policy.")] = False,
-    checker: Annotated[str, typer.Option(help="Rewards of a JSONL: last_number, first_number or mathematics.")] = "last_number",
-    chat: Annotated[bool, typer.Option("--chat/--plain", help="Prompts of a file as turns of a chat, or as they are.")] = True,
+    refill: Annotated[
+        int,
+        typer.Option(help="Draw new prompts for dead groups, in at most this many more rounds."),
+    ] = 0,
+    placebo: Annotated[
+        bool, typer.Option("--placebo", help="Shuffle rewards inside each group.")
+    ] = False,
+    bf16: Annotated[
+        bool, typer.Option("--bf16", help="Forward and backward passes in bfloat16.")
+    ] = False,
+    bf16_sampler: Annotated[
+        bool, typer.Option("--bf16-sampler", help="Sample from a bfloat16 copy of the policy.")
+    ] = False,
+    checker: Annotated[
+        str, typer.Option(help="Rewards of a JSONL: last_number, first_number or mathematics.")
+    ] = "last_number",
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat/--plain", help="Prompts of a file as turns of a chat, or as they are."
+        ),
+    ] = True,
     stop: Annotated[
-        list[str] | None, typer.Option(help="A text that ends a completion of a JSONL; `\\n` is a line end.")
+        list[str] | None,
+        typer.Option(help="A text that ends a completion of a JSONL; `\\n` is a line end."),
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 20,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same run on the same machine.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed gives the same run on the same machine.")
+    ] = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder; only --steps is looked at.")
+        bool,
+        typer.Option(
+            "--resume", help="Go on with the run in the folder; only --steps is looked at."
+        ),
     ] = False,
-    threads: Annotated[int | None, typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others.")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others."),
+    ] = None,
 ) -> None:
     """Train a language model with any recipe that asks for rewards alone; every rollout is kept, and `grpo-edu weights` opens it.
 
@@ -143,7 +204,10 @@ def train(
                 bf16_sampler=bf16_sampler,
                 seed=seed,
             )
-            records = runs.begin(runs.Run(model, task, recipe, kl, checker, chat, texts, checkpoint_every, settings), out)
+            records = runs.begin(
+                runs.Run(model, task, recipe, kl, checker, chat, texts, checkpoint_every, settings),
+                out,
+            )
         _follow(records, out)
 
 

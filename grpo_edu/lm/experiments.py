@@ -91,7 +91,10 @@ class Experiment:
     @property
     def runs(self) -> list[tuple[str, int, int]]:
         """(arm, warm start, seed) of every run; seeds outermost, so that an unfinished experiment is balanced."""
-        return [(arm, warm, seed) for seed, warm, arm in product(self.seeds, self.warm_starts, self.arms)]
+        return [
+            (arm, warm, seed)
+            for seed, warm, arm in product(self.seeds, self.warm_starts, self.arms)
+        ]
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the numbers, as plain values."""
@@ -130,10 +133,19 @@ def train_run(experiment: Experiment, arm: str, warm: int, seed: int) -> pd.Data
         tokens += int(step.batch.drawn.mask.sum())
         if len(block) == experiment.every or step.number == settings.steps - 1:
             shared = {key: sum(b[key] for b in block) / len(block) for key in SHARED}
-            spent = {"wall_seconds": time.perf_counter() - clocks[0], "cpu_seconds": time.process_time() - clocks[1]}
+            spent = {
+                "wall_seconds": time.perf_counter() - clocks[0],
+                "cpu_seconds": time.process_time() - clocks[1],
+            }
             for level in lab.LEVELS:
                 counts = {key: sum(b[key, level] for b in block) for key in COUNTS}
-                head = {"arm": arm, "warm": warm, "seed": seed, "step": step.number + 1, "level": level}
+                head = {
+                    "arm": arm,
+                    "warm": warm,
+                    "seed": seed,
+                    "step": step.number + 1,
+                    "level": level,
+                }
                 rows.append({**head, **counts, **shared, "tokens": tokens, **spent})
             block = []
     return pd.DataFrame(rows)
@@ -149,11 +161,16 @@ def _seen(step: Step) -> dict[Any, float]:
     right, length = step.batch.correct > 0, step.batch.drawn.mask.sum(dim=1)
     out: dict[Any, float] = {}
     for number in lab.LEVELS:
-        for name, rows in (("right", right & (level == number)), ("wrong", ~right & (level == number))):
+        for name, rows in (
+            ("right", right & (level == number)),
+            ("wrong", ~right & (level == number)),
+        ):
             out[name, number] = int(rows.sum())
             out[f"tokens_{name}", number] = int(length[rows].sum())
     groups = step.batch.correct.reshape(len(step.batch.rollouts.group.unique()), -1)
-    out.update(entropy=step.entropy, gradient_norm=step.gradient_norm, norm_clipped=step.norm_clipped)
+    out.update(
+        entropy=step.entropy, gradient_norm=step.gradient_norm, norm_clipped=step.norm_clipped
+    )
     out["truncated"] = float(step.batch.drawn.truncated.float().mean())
     out["dead"] = float((groups.amax(1) == groups.amin(1)).double().mean())
     return out
@@ -182,12 +199,22 @@ def gradient_run(experiment: Experiment, arm: str, warm: int, seed: int) -> pd.D
                 logp = trainer.log_probs(net, batch, index)[0]
                 one = batch.rollouts[index].with_logp(logp)
                 norms = {name: gradient_norm(net, chosen, one) for name, chosen in SCALES.items()}
-                head = {"arm": arm, "warm": warm, "seed": seed, "level": batch.asked[int(index[0])].level}
-                rows.append({**head, "group": number * settings.prompts + group, "right": right, **norms})
+                head = {
+                    "arm": arm,
+                    "warm": warm,
+                    "seed": seed,
+                    "level": batch.asked[int(index[0])].level,
+                }
+                rows.append(
+                    {**head, "group": number * settings.prompts + group, "right": right, **norms}
+                )
     return pd.DataFrame(rows)
 
 
-SCALES = {"norm_none": recipe("dr_grpo"), "norm_std": recipe("dr_grpo").but("constant_std", scale=STD)}
+SCALES = {
+    "norm_none": recipe("dr_grpo"),
+    "norm_std": recipe("dr_grpo").but("constant_std", scale=STD),
+}
 
 
 def gradient_norm(net: Any, chosen: Recipe, rollouts: Rollouts) -> float:
@@ -204,7 +231,13 @@ EXPERIMENTS = {
     one.name: one
     for one in (
         Experiment(
-            "length", "Which loss makes wrong answers longer?", "after", tuple(ARMS), (0, 1, 2, 3, 4), LONG, measure=train_run
+            "length",
+            "Which loss makes wrong answers longer?",
+            "after",
+            tuple(ARMS),
+            (0, 1, 2, 3, 4),
+            LONG,
+            measure=train_run,
         ),
         Experiment(
             "length-control",
@@ -239,7 +272,11 @@ EXPERIMENTS = {
 QUICK: dict[str, dict[str, Any]] = {
     "length": {"arms": ("grpo", "dr_grpo"), "seeds": (0, 1, 2), "settings": SHORT},
     "length-control": {"arms": ("grpo",), "seeds": (0, 1, 2), "settings": SHORT},
-    "length-rising": {"arms": ("grpo", "dr_grpo"), "seeds": (0, 1, 2), "settings": replace(SHORT, steps=60)},
+    "length-rising": {
+        "arms": ("grpo", "dr_grpo"),
+        "seeds": (0, 1, 2),
+        "settings": replace(SHORT, steps=60),
+    },
     "difficulty-gradients": {"arms": ("8", "32"), "seeds": (0, 1)},
 }
 
@@ -258,7 +295,14 @@ def experiment(name: str, quick: bool = False) -> Experiment:
 # --- running them -----------------------------------------------------------------------------------------------------------
 
 
-def run(chosen: Experiment, out: Path, *, processes: int = 2, overwrite: bool = False, progress: bool = True) -> Path:
+def run(
+    chosen: Experiment,
+    out: Path,
+    *,
+    processes: int = 2,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Path:
     """Run what is not there yet, and write all of it as one parquet file.
 
     Finished runs are kept in ``out/NAME.parts`` until the whole is there, also after a kill: the same call goes on.
@@ -279,16 +323,23 @@ def run(chosen: Experiment, out: Path, *, processes: int = 2, overwrite: bool = 
     """
     final, parts = out / f"{chosen.name}.parquet", out / f"{chosen.name}.parts"
     if final.exists() and not overwrite:
-        raise FileExistsError(f"{final} exists: give another folder, or overwrite it (--overwrite).")
+        raise FileExistsError(
+            f"{final} exists: give another folder, or overwrite it (--overwrite)."
+        )
     parts.mkdir(parents=True, exist_ok=True)
     _check_parts(chosen, parts)
     todo = [one for one in chosen.runs if not _part(parts, *one).exists()]
     context = multiprocessing.get_context("spawn")
     with (
         tqdm(
-            total=len(chosen.runs), initial=len(chosen.runs) - len(todo), unit="run", disable=None if progress else True
+            total=len(chosen.runs),
+            initial=len(chosen.runs) - len(todo),
+            unit="run",
+            disable=None if progress else True,
         ) as bar,
-        ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(os.getpid(),)) as pool,
+        ProcessPoolExecutor(
+            processes, context, initializer=_start_worker, initargs=(os.getpid(),)
+        ) as pool,
     ):
         futures = [pool.submit(_run_part, chosen, parts, *one) for one in todo]
         try:
@@ -323,7 +374,11 @@ def versions() -> dict[str, str]:
     """What a number may depend on besides the config."""
     import transformers
 
-    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
 
 
 def _run_part(chosen: Experiment, parts: Path, arm: str, warm: int, seed: int) -> None:
@@ -340,7 +395,10 @@ def _write(table: pd.DataFrame, config: dict[str, Any], path: Path) -> None:
     import pyarrow.parquet as pq
 
     plain = pa.Table.from_pandas(table, preserve_index=False)
-    metadata = {**(plain.schema.metadata or {}), b"grpo_edu": json.dumps({"config": config, "versions": versions()}).encode()}
+    metadata = {
+        **(plain.schema.metadata or {}),
+        b"grpo_edu": json.dumps({"config": config, "versions": versions()}).encode(),
+    }
     with replacing(path) as target:
         pq.write_table(plain.replace_schema_metadata(metadata), target, compression="zstd")
 
@@ -349,7 +407,11 @@ def _check_parts(chosen: Experiment, parts: Path) -> None:
     """Finished runs must come from the same settings."""
     for path in parts.glob("*.parquet"):
         found = read(path)[1]["config"]
-        different = [key for key, value in chosen.config().items() if found.get(key) != json.loads(json.dumps(value))]
+        different = [
+            key
+            for key, value in chosen.config().items()
+            if found.get(key) != json.loads(json.dumps(value))
+        ]
         if different:
             raise ValueError(
                 f"{parts} holds runs with another {', '.join(different)}: finish those, delete the folder, or choose another."

@@ -63,9 +63,17 @@ def generate(
         environment: may replace a token that was drawn; what it writes is no choice of the policy's (``own`` is False).
         compact: drop finished rows from the batch and the cache. Quicker where lengths differ; the draws are others.
     """
-    rows, alive, cache, new = torch.arange(len(ids), device=ids.device), torch.ones_like(ids[:, 0], dtype=torch.bool), None, ids
+    rows, alive, cache, new = (
+        torch.arange(len(ids), device=ids.device),
+        torch.ones_like(ids[:, 0], dtype=torch.bool),
+        None,
+        ids,
+    )
     shape, end_tokens = (len(ids), max_new_tokens), torch.tensor(list(ends), device=ids.device)
-    out, mask = torch.zeros(shape, dtype=ids.dtype, device=ids.device), torch.zeros(shape, dtype=torch.bool, device=ids.device)
+    out, mask = (
+        torch.zeros(shape, dtype=ids.dtype, device=ids.device),
+        torch.zeros(shape, dtype=torch.bool, device=ids.device),
+    )
     logp, own = torch.zeros(shape, device=ids.device), torch.ones_like(mask)
     running, name, width = torch.ones_like(alive), cache_name(model), 0
     while width < max_new_tokens and alive.any():
@@ -80,13 +88,20 @@ def generate(
         if stopped is not None:
             alive = alive & ~stopped(out[rows, :width], alive)
         running[rows] = alive
-        new, attention = drawn[:, None], torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1)
+        new, attention = (
+            drawn[:, None],
+            torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
+        )
         if compact and 0 < int(alive.sum()) < 0.8 * len(alive):
             rows, new, attention = rows[alive], new[alive], attention[alive]
             cache.batch_select_indices(alive.nonzero()[:, 0])
             alive = alive[alive]
     mask = mask[:, :width]
-    ids, logp, own = out[:, :width].masked_fill(~mask, 0), logp[:, :width].masked_fill(~mask, 0.0), own[:, :width]
+    ids, logp, own = (
+        out[:, :width].masked_fill(~mask, 0),
+        logp[:, :width].masked_fill(~mask, 0.0),
+        own[:, :width],
+    )
     return Completions(ids, logp, mask, truncated=running, own=own)
 
 
@@ -95,7 +110,9 @@ def cache_name(model: Any) -> str:
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def _next_logp(model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float, name: str) -> tuple[Tensor, Any]:
+def _next_logp(
+    model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float, name: str
+) -> tuple[Tensor, Any]:
     """``[N, V]`` log-probs of the next token after the new tokens, and the cache that now holds them too."""
     positions = (attention.cumsum(dim=1) - 1).clamp(min=0)[:, -new.shape[1] :]
     options = {name: cache, "use_cache": True, "logits_to_keep": 1}

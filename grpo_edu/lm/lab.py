@@ -139,12 +139,16 @@ def slip(questions: Sequence[Question], probability: dict[int, float]) -> Enviro
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
 
-    def environment(ids: Tensor, drawn: Tensor, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def environment(
+        ids: Tensor, drawn: Tensor, rows: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         number = torch.cat([_is_digit(ids), _is_digit(drawn)[:, None]], dim=1).sum(dim=1)
         due = _is_digit(drawn) & (number == places.to(rows.device)[rows])
         uniform = torch.rand(drawn.shape, generator=generator, device=drawn.device)
         hit = due & (uniform < chance.to(rows.device)[rows])
-        other = torch.randint(DIGITS.start, DIGITS.stop, drawn.shape, generator=generator, device=drawn.device)
+        other = torch.randint(
+            DIGITS.start, DIGITS.stop, drawn.shape, generator=generator, device=drawn.device
+        )
         return torch.where(hit, other, drawn), ~hit
 
     return environment
@@ -176,9 +180,13 @@ def warm_start(variant: str = "after", number: int = 0) -> tuple[Any, Any]:
 
     slips(variant)
     if number not in WARM_STARTS:
-        raise ValueError(f"number is {number}: expected one of {WARM_STARTS}, the shipped warm starts.")
+        raise ValueError(
+            f"number is {number}: expected one of {WARM_STARTS}, the shipped warm starts."
+        )
     net = model(number)
-    weights = {name: value.float() for name, value in load_file(warm_start_path(variant, number)).items()}
+    weights = {
+        name: value.float() for name, value in load_file(warm_start_path(variant, number)).items()
+    }
     net.load_state_dict(weights, strict=False)  # the output projection is tied to the embedding
     return net, tokenizer()
 
@@ -189,7 +197,9 @@ def save_warm_start(net: Any, path: Path) -> None:
 
     from ..files import replacing
 
-    weights = {k: v.half().contiguous() for k, v in net.state_dict().items() if k != "lm_head.weight"}
+    weights = {
+        k: v.half().contiguous() for k, v in net.state_dict().items() if k != "lm_head.weight"
+    }
     with replacing(path) as target:
         save_file(weights, target)
 
@@ -198,20 +208,30 @@ def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: b
     """Supervised warm start: examples of the format, with slips, honest marks and filler that ignores right and wrong."""
     teaching = teaching or Teaching()
     net, generator = model(seed), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=teaching.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
-    for step in tqdm(range(teaching.steps), desc=f"warm start {variant} {seed}", disable=None if progress else True):
+    optimizer = torch.optim.AdamW(
+        net.parameters(), lr=teaching.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
+    )
+    for step in tqdm(
+        range(teaching.steps),
+        desc=f"warm start {variant} {seed}",
+        disable=None if progress else True,
+    ):
         ids, labels = _examples(variant, teaching, generator)
         warm, left = min(1.0, (step + 1) / 50), max(0.05, 1 - step / teaching.steps)
         optimizer.param_groups[0]["lr"] = teaching.learning_rate * warm * left
         logits = net(input_ids=ids).logits[:, :-1]
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100).backward()
+        torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100
+        ).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return net
 
 
-def _examples(variant: str, teaching: Teaching, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _examples(
+    variant: str, teaching: Teaching, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """A batch of examples ``[B, L]`` and their labels: -100 on prompts, padding and slipped digits."""
     number = {text: i for i, text in enumerate((*SPECIAL, *CHARACTERS))}
     rows = []
@@ -227,16 +247,22 @@ def _examples(variant: str, teaching: Teaching, generator: torch.Generator) -> t
     return pad([r[0] for r in rows], True, PAD), pad([r[1] for r in rows], True, -100)
 
 
-def example(asked: Question, variant: str, teaching: Teaching, generator: torch.Generator) -> tuple[str, int | None]:
+def example(
+    asked: Question, variant: str, teaching: Teaching, generator: torch.Generator
+) -> tuple[str, int | None]:
     """One teaching completion, and the place of its slipped digit in it, None where nothing slipped."""
     uniform = torch.rand(5, generator=generator).tolist()
     digits, slipped = asked.answer, uniform[0] < slips(variant)[asked.level]
     if slipped or (variant == "rising" and uniform[1] < ERROR[asked.level]):
         digits = digits[:-1] + str(int(10 * uniform[2]))
-    length = min(40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler))))
+    length = min(
+        40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler)))
+    )
     place = len(digits) - 1
     if variant == "before":
         return "." * length + digits + "#", length + place if slipped else None
     claims_right = (digits == asked.answer) == (uniform[4] < teaching.honesty)
     filler = "." if claims_right or variant == "plain" else ","
-    return digits + "#" + ("!" if claims_right else "?") + length * filler, place if slipped else None
+    return digits + "#" + (
+        "!" if claims_right else "?"
+    ) + length * filler, place if slipped else None

@@ -67,7 +67,15 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "prompts": 1, "samples": 2, "updates": 1, "micro_batches": 1, "refill": 0, "seed": 0}
+        least = {
+            "steps": 1,
+            "prompts": 1,
+            "samples": 2,
+            "updates": 1,
+            "micro_batches": 1,
+            "refill": 0,
+            "seed": 0,
+        }
         for name, smallest in least.items():
             whole(name, getattr(self, name), smallest)
         if self.max_new_tokens is not None:
@@ -77,7 +85,9 @@ class Settings:
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} is {getattr(self, name)}: expected a positive number.")
         if self.max_norm is not None and not self.max_norm > 0:
-            raise ValueError(f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping.")
+            raise ValueError(
+                f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping."
+            )
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
                 f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."
@@ -154,7 +164,11 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.optimizer = make_optimizer(self.model, self.settings)
-        self.sampler = copy.deepcopy(self.model).to(torch.bfloat16) if self.settings.bf16_sampler else self.model
+        self.sampler = (
+            copy.deepcopy(self.model).to(torch.bfloat16)
+            if self.settings.bf16_sampler
+            else self.model
+        )
         if not self.settings.bf16_sampler and QuickLlama.fits(self.model):
             self.sampler = QuickLlama(self.model)
         if self.reference is None and needs_reference(self.recipe):
@@ -176,7 +190,18 @@ class Trainer:
             loss, entropy, norm, _, _ = seen[0]
             bound, stale = sum(s[3] for s in seen) / len(seen), [s[4] for s in seen[1:]] or [0.0]
             times = (sampled - began, time.perf_counter() - sampled)
-            yield Step(number, batch, rollouts, plan, loss, entropy, norm, bound, sum(stale) / len(stale), *times)
+            yield Step(
+                number,
+                batch,
+                rollouts,
+                plan,
+                loss,
+                entropy,
+                norm,
+                bound,
+                sum(stale) / len(stale),
+                *times,
+            )
 
     def update(
         self, batch: Batch, rollouts: Rollouts, plan: Plan, slices: Sequence[Tensor]
@@ -195,7 +220,11 @@ class Trainer:
                 gate = factors(self.recipe, part.with_logp(logp.detach()), plan[rows])["gate"]
                 clipped += float(((gate == 0) & plan.mask[rows]).sum())
             before[rows] = logp.detach()
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_norm or float("inf")))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(
+                self.model.parameters(), self.settings.max_norm or float("inf")
+            )
+        )
         self.optimizer.step()
         if rollouts.old_logp is None:
             rollouts = Rollouts.unchecked(**{**vars(rollouts), "logp": before, "old_logp": before})
@@ -205,8 +234,14 @@ class Trainer:
 
     def collect(self, number: int) -> Batch:
         """Sample P groups and reward them; with ``refill``, groups without differences are drawn again as new prompts."""
-        generator = torch.Generator(device=self.model.device).manual_seed(self.settings.seed * 1_000_003 + number)
-        words = generator if generator.device.type == "cpu" else torch.Generator().manual_seed(generator.initial_seed())
+        generator = torch.Generator(device=self.model.device).manual_seed(
+            self.settings.seed * 1_000_003 + number
+        )
+        words = (
+            generator
+            if generator.device.type == "cpu"
+            else torch.Generator().manual_seed(generator.initial_seed())
+        )
         self.refresh_sampler()
         goal, kept, sampled = self.settings.prompts, [], 0
         for left in range(self.settings.refill, -1, -1):
@@ -223,7 +258,9 @@ class Trainer:
         if isinstance(self.sampler, QuickLlama):
             self.sampler.refresh()
         elif self.sampler is not self.model:
-            for copied, weight in zip(self.sampler.parameters(), self.model.parameters(), strict=True):
+            for copied, weight in zip(
+                self.sampler.parameters(), self.model.parameters(), strict=True
+            ):
                 copied.data.copy_(weight.data)
 
     def draw(self, questions: Sequence[Question], generator: torch.Generator) -> _Drawn:
@@ -247,19 +284,33 @@ class Trainer:
             self.tokenizer.decode(row[keep], skip_special_tokens=False)
             for row, keep in zip(drawn.ids, self.words(drawn), strict=True)
         ]
-        reward = torch.tensor([self.task.reward(t, q.answer) for t, q in zip(texts, asked, strict=True)], dtype=torch.float64)
-        return _Drawn(asked, drawn, texts, reward, torch.arange(len(questions)).repeat_interleave(self.settings.samples))
+        reward = torch.tensor(
+            [self.task.reward(t, q.answer) for t, q in zip(texts, asked, strict=True)],
+            dtype=torch.float64,
+        )
+        return _Drawn(
+            asked,
+            drawn,
+            texts,
+            reward,
+            torch.arange(len(questions)).repeat_interleave(self.settings.samples),
+        )
 
     def batch(self, parts: Sequence[_Drawn], sampled: int, generator: torch.Generator) -> Batch:
         """The parts of a step put together, right-padded to one width."""
         asked = [parts_asked for part in parts for parts_asked in part.rows]
         width = max(part.drawn.mask.shape[1] for part in parts if part.rows)
-        columns = [[pad(getattr(p.drawn, n), (0, width - p.drawn.mask.shape[1])) for p in parts] for n in _PER_TOKEN]
+        columns = [
+            [pad(getattr(p.drawn, n), (0, width - p.drawn.mask.shape[1])) for p in parts]
+            for n in _PER_TOKEN
+        ]
         ids, logp, mask, own = (torch.cat(column) for column in columns)
         drawn = Completions(ids, logp, mask, torch.cat([p.drawn.truncated for p in parts]), own)
         correct = torch.cat([part.reward for part in parts])
         groups = len(asked) // self.settings.samples
-        learnt = shuffled(correct[None], [generator], groups)[0] if self.settings.placebo else correct
+        learnt = (
+            shuffled(correct[None], [generator], groups)[0] if self.settings.placebo else correct
+        )
         prompt, attention = self.encoded(asked)
         device = prompt.device
         rollouts = Rollouts(
@@ -271,8 +322,20 @@ class Trainer:
             truncated=drawn.truncated,
             max_new_tokens=self.limit,
         )
-        both, seen = torch.cat([prompt, ids], dim=1), torch.cat([attention, mask.to(attention.dtype)], dim=1)
-        return Batch(asked, both, seen, drawn, [t for p in parts for t in p.texts], correct, rollouts, sampled)
+        both, seen = (
+            torch.cat([prompt, ids], dim=1),
+            torch.cat([attention, mask.to(attention.dtype)], dim=1),
+        )
+        return Batch(
+            asked,
+            both,
+            seen,
+            drawn,
+            [t for p in parts for t in p.texts],
+            correct,
+            rollouts,
+            sampled,
+        )
 
     def with_reference(self, batch: Batch) -> Rollouts:
         """The rollouts, with the reference policy's log-probs where the recipe asks for them."""
@@ -295,7 +358,9 @@ class Trainer:
         width = int(batch.drawn.mask[rows].any(dim=0).sum())
         keep = batch.ids.shape[1] - all_tokens + width
         ids, attention = batch.ids[rows, :keep], batch.attention[rows, :keep]
-        logp, entropy = token_logp(model, ids, attention, mask[:, :width], temperature=self.settings.temperature)
+        logp, entropy = token_logp(
+            model, ids, attention, mask[:, :width], temperature=self.settings.temperature
+        )
         logp = torch.where(batch.drawn.own[rows, :width], logp, logp.detach())
         return pad(logp, (0, all_tokens - width)), pad(entropy, (0, all_tokens - width))
 
@@ -310,11 +375,15 @@ class Trainer:
         return list(order.tensor_split(min(self.settings.micro_batches, len(order))))
 
     def encoded(self, asked: Sequence[Question]) -> tuple[Tensor, Tensor]:
-        return encode(self.tokenizer, [q.prompt for q in asked], chat=self.task.chat, device=self.model.device)
+        return encode(
+            self.tokenizer, [q.prompt for q in asked], chat=self.task.chat, device=self.model.device
+        )
 
     def words(self, drawn: Completions) -> Tensor:
         """``[N, T]`` the tokens of the completion without its end token."""
-        return drawn.mask & ~torch.isin(drawn.ids, torch.tensor(end_ids(self.model, self.tokenizer), device=drawn.ids.device))
+        return drawn.mask & ~torch.isin(
+            drawn.ids, torch.tensor(end_ids(self.model, self.tokenizer), device=drawn.ids.device)
+        )
 
     def precision(self) -> Any:
         kind = self.model.device.type
@@ -337,7 +406,9 @@ class _Drawn:
     def live(self) -> _Drawn:
         """Without the groups whose rewards are all equal."""
         keep = ~is_dead(self.reward, self.group, torch.ones_like(self.group, dtype=torch.bool))
-        drawn = Completions(*(getattr(self.drawn, n)[keep] for n in ("ids", "logp", "mask", "truncated", "own")))
+        drawn = Completions(
+            *(getattr(self.drawn, n)[keep] for n in ("ids", "logp", "mask", "truncated", "own"))
+        )
         left = keep.nonzero()[:, 0].tolist()
         rows, texts = [self.rows[i] for i in left], [self.texts[i] for i in left]
         return _Drawn(rows, drawn, texts, self.reward[keep], self.group[keep])
@@ -345,7 +416,9 @@ class _Drawn:
 
 def micro_batch_of(slices: Sequence[Tensor]) -> Tensor:
     """``[N]`` the micro-batch of each row."""
-    number = torch.repeat_interleave(torch.arange(len(slices)), torch.tensor([len(rows) for rows in slices]))
+    number = torch.repeat_interleave(
+        torch.arange(len(slices)), torch.tensor([len(rows) for rows in slices])
+    )
     return number.to(slices[0].device)[torch.cat(list(slices)).argsort()]
 
 
@@ -353,4 +426,6 @@ def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
     """AdamW without weight decay, or plain SGD, over every parameter."""
     if settings.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
-    return torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0)
+    return torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
+    )

@@ -12,7 +12,9 @@ SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 EXPECTED = 'expected a Hugging Face id, a folder with config.json, a .gguf file, or "smollm2"'
 
 
-def load(model: str, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None) -> tuple[Any, Any]:
+def load(
+    model: str, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+) -> tuple[Any, Any]:
     """A causal language model in eval mode, and its tokenizer with padding on the left.
 
     Code that comes with a model is never run, and only safetensors or GGUF weights are read.
@@ -41,7 +43,9 @@ def load(model: str, dtype: torch.dtype = torch.float32, device: torch.device | 
         loaded = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, **options)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"model is {model!r} but it did not load ({reason[0]}): {EXPECTED}. Check it.") from error
+        raise ValueError(
+            f"model is {model!r} but it did not load ({reason[0]}): {EXPECTED}. Check it."
+        ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -70,15 +74,21 @@ def _source(model: str) -> tuple[str, dict[str, Any]]:
     path = smollm2_path() if model == "smollm2" else Path(model).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise ValueError(f"model is {model!r} but there is no such file: {EXPECTED}. Check the path.")
+            raise ValueError(
+                f"model is {model!r} but there is no such file: {EXPECTED}. Check the path."
+            )
         _need(["gguf", "accelerate"], f"by transformers to read model {model!r}, a GGUF file")
         return str(path.parent), {"gguf_file": path.name}
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ValueError(f"model is {model!r}, a folder without config.json: {EXPECTED}. Give the folder that holds it.")
+            raise ValueError(
+                f"model is {model!r}, a folder without config.json: {EXPECTED}. Give the folder that holds it."
+            )
         return str(path), {"local_files_only": True}
     if path.exists():
-        raise ValueError(f"model is {model!r}, a file that is not .gguf: {EXPECTED}. Give one of these.")
+        raise ValueError(
+            f"model is {model!r}, a file that is not .gguf: {EXPECTED}. Give one of these."
+        )
     return model, {"local_files_only": not _on_hub(model)}
 
 
@@ -98,8 +108,12 @@ def _on_hub(model: str) -> bool:
     try:
         model_info(model, timeout=10)
     except (HFValidationError, RepositoryNotFoundError) as error:
-        raise ValueError(f"model is {model!r}, neither a path here nor a model on the Hub: {EXPECTED}. Check it.") from error
-    except Exception:  # the HTTP library behind huggingface_hub changes between versions, and its errors with it
+        raise ValueError(
+            f"model is {model!r}, neither a path here nor a model on the Hub: {EXPECTED}. Check it."
+        ) from error
+    except (
+        Exception
+    ):  # the HTTP library behind huggingface_hub changes between versions, and its errors with it
         return False
     return True
 

@@ -21,7 +21,10 @@ class QuickLlama:
 
     def __init__(self, model: Any) -> None:
         self.model, self.config, self.device = model, model.config, model.device
-        self.heads, self.head = model.config.num_attention_heads, model.config.hidden_size // model.config.num_attention_heads
+        self.heads, self.head = (
+            model.config.num_attention_heads,
+            model.config.hidden_size // model.config.num_attention_heads,
+        )
         places = torch.arange(model.config.max_position_embeddings)[None]
         cos, sin = model.model.rotary_emb(torch.zeros(1, dtype=model.dtype), places)
         self.cos, self.sin = cos[0], sin[0]
@@ -31,10 +34,16 @@ class QuickLlama:
     def fits(model: Any) -> bool:
         """True for the small Llamas that this class can stand in for, on a CPU."""
         c = model.config
-        plain = c.model_type == "llama" and not (c.attention_bias or c.mlp_bias) and c.hidden_act == "silu"
+        plain = (
+            c.model_type == "llama"
+            and not (c.attention_bias or c.mlp_bias)
+            and c.hidden_act == "silu"
+        )
         rope = (getattr(c, "rope_parameters", None) or {}).get("rope_type", "default") == "default"
         whole = c.num_key_value_heads == c.num_attention_heads if plain else False
-        return bool(plain and rope and whole and c.hidden_size < WIDEST and model.device.type == "cpu")
+        return bool(
+            plain and rope and whole and c.hidden_size < WIDEST and model.device.type == "cpu"
+        )
 
     def refresh(self) -> None:
         """Read the weights again; call it after an optimiser step."""
@@ -43,8 +52,20 @@ class QuickLlama:
             a, m = layer.self_attn, layer.mlp
             joined = torch.cat([a.q_proj.weight, a.k_proj.weight, a.v_proj.weight]).detach()
             opened = torch.cat([m.gate_proj.weight, m.up_proj.weight]).detach()
-            norms = layer.input_layernorm.weight.detach(), layer.post_attention_layernorm.weight.detach()
-            self.layers.append((norms[0], joined, a.o_proj.weight.detach(), norms[1], opened, m.down_proj.weight.detach()))
+            norms = (
+                layer.input_layernorm.weight.detach(),
+                layer.post_attention_layernorm.weight.detach(),
+            )
+            self.layers.append(
+                (
+                    norms[0],
+                    joined,
+                    a.o_proj.weight.detach(),
+                    norms[1],
+                    opened,
+                    m.down_proj.weight.detach(),
+                )
+            )
 
     def forward(self, input_ids: Tensor, past_key_values: Any = None, **others: Any) -> Any:
         return self(input_ids, past_key_values=past_key_values, **others)
@@ -63,19 +84,31 @@ class QuickLlama:
         start, end = cache.reserve(t)
         mask = _mask(attention_mask, t)
         cos, sin = self.cos[position_ids][:, None], self.sin[position_ids][:, None]
-        x, eps, half = self.model.model.embed_tokens.weight.detach()[input_ids], self.config.rms_norm_eps, self.head // 2
+        x, eps, half = (
+            self.model.model.embed_tokens.weight.detach()[input_ids],
+            self.config.rms_norm_eps,
+            self.head // 2,
+        )
         for number, (norm, joined, out, norm2, opened, closed) in enumerate(self.layers):
-            qkv = F.linear(F.rms_norm(x, norm.shape, norm, eps), joined).view(n, t, 3 * self.heads, self.head).transpose(1, 2)
+            qkv = (
+                F.linear(F.rms_norm(x, norm.shape, norm, eps), joined)
+                .view(n, t, 3 * self.heads, self.head)
+                .transpose(1, 2)
+            )
             qk, value = qkv[:, : 2 * self.heads], qkv[:, 2 * self.heads :]
             qk = qk * cos + torch.cat([-qk[..., half:], qk[..., :half]], dim=-1) * sin
             keys, values = cache.keys[number], cache.values[number]
             keys[:, :, start:end], values[:, :, start:end] = qk[:, self.heads :], value
-            seen = F.scaled_dot_product_attention(qk[:, : self.heads], keys[:, :, :end], values[:, :, :end], attn_mask=mask)
+            seen = F.scaled_dot_product_attention(
+                qk[:, : self.heads], keys[:, :, :end], values[:, :, :end], attn_mask=mask
+            )
             x = x + F.linear(seen.transpose(1, 2).reshape(n, t, -1), out)
             gate, up = F.linear(F.rms_norm(x, norm2.shape, norm2, eps), opened).chunk(2, dim=-1)
             x = x + F.linear(F.silu(gate) * up, closed)
         last = self.model.model.norm.weight.detach()
-        logits = F.linear(F.rms_norm(x[:, -1:], last.shape, last, eps), self.model.lm_head.weight.detach())
+        logits = F.linear(
+            F.rms_norm(x[:, -1:], last.shape, last, eps), self.model.lm_head.weight.detach()
+        )
         return SimpleNamespace(logits=logits, past_key_values=cache)
 
 

@@ -77,7 +77,9 @@ def sample(
     )
 
 
-def encode(tokenizer: Any, prompts: Sequence[str], *, chat: bool, device: Any = None) -> tuple[Tensor, Tensor]:
+def encode(
+    tokenizer: Any, prompts: Sequence[str], *, chat: bool, device: Any = None
+) -> tuple[Tensor, Tensor]:
     """Token numbers and attention mask of the prompts, both ``[N, P]``, padded on the left.
 
     Args:
@@ -90,13 +92,23 @@ def encode(tokenizer: Any, prompts: Sequence[str], *, chat: bool, device: Any = 
         ValueError: no prompts, an empty one, or ``chat`` without a chat template.
     """
     if chat and not getattr(tokenizer, "chat_template", None):
-        raise ValueError("chat is True but the tokenizer has no chat template: use chat=False, with the full text as prompt.")
+        raise ValueError(
+            "chat is True but the tokenizer has no chat template: use chat=False, with the full text as prompt."
+        )
     if chat:
         turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        prompts = [tokenizer.apply_chat_template(t, add_generation_prompt=True, tokenize=False) for t in turns]
+        prompts = [
+            tokenizer.apply_chat_template(t, add_generation_prompt=True, tokenize=False)
+            for t in turns
+        ]
     if not prompts or not all(prompts):
         raise ValueError(f"prompts is {list(prompts)}: expected at least one text, and none empty.")
-    options = {"add_special_tokens": not chat, "padding": True, "padding_side": "left", "return_tensors": "pt"}
+    options = {
+        "add_special_tokens": not chat,
+        "padding": True,
+        "padding_side": "left",
+        "return_tensors": "pt",
+    }
     batch = tokenizer(list(prompts), **options)
     return batch["input_ids"].to(device), batch["attention_mask"].to(device)
 
@@ -154,7 +166,10 @@ def sample_groups(
         asked = [prompts[place].prompt] * samples_per_prompt
         drawn = sample(model, tokenizer, asked, generator=generator, **sampling)
         ends = end_ids(model, tokenizer)
-        yield [_row(tokenizer, prompts[place], drawn, i, checker, ends, sampling) for i in range(samples_per_prompt)]
+        yield [
+            _row(tokenizer, prompts[place], drawn, i, checker, ends, sampling)
+            for i in range(samples_per_prompt)
+        ]
 
 
 def sample_file(
@@ -204,7 +219,12 @@ def sample_file(
         FileExistsError: ``out`` exists and ``overwrite`` is False.
         FileNotFoundError: there is no prompts file.
     """
-    sampling = {"max_new_tokens": max_new_tokens, "temperature": temperature, "stop": list(stop), "chat": chat}
+    sampling = {
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "stop": list(stop),
+        "chat": chat,
+    }
     _check_sampling(max_new_tokens, temperature, stop)
     _check_run(samples_per_prompt, seed, checker, Path(out), overwrite)
     asked = read_prompts(prompts, CHECKERS[checker])
@@ -216,7 +236,9 @@ def sample_file(
     net, tokenizer = load(model) if isinstance(model, str) else model
     start = len(rows) // samples_per_prompt
     groups = sample_groups(net, tokenizer, asked, CHECKERS[checker], start=start, **run)
-    with tqdm(groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True) as bar:
+    with tqdm(
+        groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True
+    ) as bar:
         rows += _append(partial, bar, f"{len(asked)} prompts")
     write_lines(Path(out), rows)
     partial.unlink()
@@ -240,13 +262,17 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
             try:
                 found.append(_prompt(line, default=len(found)))
                 if found[-1].group_id in {p.group_id for p in found[:-1]}:
-                    raise ValueError(f"group_id {found[-1].group_id!r} stands on an earlier line too: give each its own.")
+                    raise ValueError(
+                        f"group_id {found[-1].group_id!r} stands on an earlier line too: give each its own."
+                    )
                 if checker:
                     checker("", found[-1].answer)
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from error
     if not found:
-        raise ValueError(f'{path} holds no prompt: expected lines such as {{"prompt": "What is 3 + 4?", "answer": "7"}}.')
+        raise ValueError(
+            f'{path} holds no prompt: expected lines such as {{"prompt": "What is 3 + 4?", "answer": "7"}}.'
+        )
     return found
 
 
@@ -269,11 +295,19 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def _row(
-    tokenizer: Any, prompt: Prompt, drawn: Completions, i: int, checker: Checker, ends: list[int], sampling: dict[str, Any]
+    tokenizer: Any,
+    prompt: Prompt,
+    drawn: Completions,
+    i: int,
+    checker: Checker,
+    ends: list[int],
+    sampling: dict[str, Any],
 ) -> dict[str, Any]:
     """Row i of a group, as it is written."""
     ids = drawn.ids[i][drawn.mask[i]].tolist()
-    logp = [float(f"{value:.9g}") for value in drawn.logp[i][drawn.mask[i]].tolist()]  # 9 digits are all of float32
+    logp = [
+        float(f"{value:.9g}") for value in drawn.logp[i][drawn.mask[i]].tolist()
+    ]  # 9 digits are all of float32
     end = ids[-1:] if ids[-1] in ends else []
     tokens = token_texts(tokenizer, ids[: len(ids) - len(end)])
     completion = "".join(tokens)
@@ -298,14 +332,22 @@ def _prompt(line: str, default: int) -> Prompt:
     try:
         found = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno}): expected one object per line.") from error
+        raise ValueError(
+            f"not JSON ({error.msg} at column {error.colno}): expected one object per line."
+        ) from error
     if not isinstance(found, dict):
-        raise ValueError(f"found a {type(found).__name__}: expected an object with prompt and answer.")
+        raise ValueError(
+            f"found a {type(found).__name__}: expected an object with prompt and answer."
+        )
     for key in ("prompt", "answer"):
         if key not in found:
-            raise ValueError(f"no {key} among {sorted(found)}: expected prompt, answer and, optional, group_id.")
+            raise ValueError(
+                f"no {key} among {sorted(found)}: expected prompt, answer and, optional, group_id."
+            )
         if not isinstance(found[key], str) or not found[key].strip():
-            raise ValueError(f'{key} is {found[key]!r}: expected a text that is not empty, such as "7" with its quotes.')
+            raise ValueError(
+                f'{key} is {found[key]!r}: expected a text that is not empty, such as "7" with its quotes.'
+            )
     group_id = found.get("group_id", default)
     if not isinstance(group_id, int | str) or isinstance(group_id, bool):
         raise ValueError(f"group_id is {group_id!r}: expected a whole number or a text.")
@@ -317,8 +359,12 @@ def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
     first, *lines = _finished_lines(partial) or [settings]
     different = sorted(key for key in settings if first.get(key) != settings[key])
     if different:
-        found = ", ".join(f"{key} {first.get(key)!r} there, {settings[key]!r} now" for key in different)
-        raise ValueError(f"{partial} was begun with other settings ({found}): use those, delete it, or change out.")
+        found = ", ".join(
+            f"{key} {first.get(key)!r} there, {settings[key]!r} now" for key in different
+        )
+        raise ValueError(
+            f"{partial} was begun with other settings ({found}): use those, delete it, or change out."
+        )
     rows = lines[: len(lines) // settings["samples_per_prompt"] * settings["samples_per_prompt"]]
     write_lines(partial, [settings, *rows])
     return rows
@@ -331,10 +377,14 @@ def _finished_lines(partial: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in partial.read_text(encoding="utf-8").split("\n")[:-1]]
     except ValueError as error:
-        raise ValueError(f"{partial} is not what an interrupted run leaves ({error}): delete it, or change out.") from error
+        raise ValueError(
+            f"{partial} is not what an interrupted run leaves ({error}): delete it, or change out."
+        ) from error
 
 
-def _append(partial: Path, groups: Iterable[list[dict[str, Any]]], total: str) -> list[dict[str, Any]]:
+def _append(
+    partial: Path, groups: Iterable[list[dict[str, Any]]], total: str
+) -> list[dict[str, Any]]:
     """Write each group as soon as it is there. Ctrl-C says what was kept, then goes through."""
     rows: list[dict[str, Any]] = []
     try:
@@ -369,18 +419,30 @@ def _whole(value: Any, least: int) -> bool:
 def _check_sampling(max_new_tokens: int, temperature: float, stop: Sequence[str]) -> None:
     """The arguments of ``sample`` that are numbers and texts."""
     if not _whole(max_new_tokens, 1):
-        raise ValueError(f"max_new_tokens is {max_new_tokens!r}: expected a whole number of at least 1.")
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+        raise ValueError(
+            f"max_new_tokens is {max_new_tokens!r}: expected a whole number of at least 1."
+        )
+    if (
+        isinstance(temperature, bool)
+        or not isinstance(temperature, int | float)
+        or not 0 < temperature < math.inf
+    ):
         hint = "For nearly greedy completions use a small one such as 0.1."
         raise ValueError(f"temperature is {temperature!r}: expected a positive number. {hint}")
     if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
-        raise ValueError(f'stop is {stop!r}: expected a list of texts that are not empty, such as ["\\n"].')
+        raise ValueError(
+            f'stop is {stop!r}: expected a list of texts that are not empty, such as ["\\n"].'
+        )
 
 
-def _check_run(samples_per_prompt: int, seed: int, checker: str, out: Path, overwrite: bool) -> None:
+def _check_run(
+    samples_per_prompt: int, seed: int, checker: str, out: Path, overwrite: bool
+) -> None:
     """The other arguments of ``sample_file``."""
     if not _whole(samples_per_prompt, 1):
-        raise ValueError(f"samples_per_prompt is {samples_per_prompt!r}: expected a whole number of at least 1.")
+        raise ValueError(
+            f"samples_per_prompt is {samples_per_prompt!r}: expected a whole number of at least 1."
+        )
     if not _whole(seed, 0) or seed >= 2**40:
         raise ValueError(f"seed is {seed!r}: expected a whole number from 0 to 2**40.")
     if checker not in CHECKERS:

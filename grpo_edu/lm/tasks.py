@@ -50,17 +50,25 @@ class Task:
     pool: Sequence[Question] = ()
 
 
-def drawn_from(pool: Sequence[Question]) -> Callable[[int, int, torch.Generator], Sequence[Question]]:
+def drawn_from(
+    pool: Sequence[Question],
+) -> Callable[[int, int, torch.Generator], Sequence[Question]]:
     """Questions of a fixed list, without repetition inside a step as long as the list allows it."""
 
     def questions(count: int, step: int, generator: torch.Generator) -> list[Question]:
-        order = [i for _ in range(-(-count // len(pool))) for i in torch.randperm(len(pool), generator=generator).tolist()]
+        order = [
+            i
+            for _ in range(-(-count // len(pool)))
+            for i in torch.randperm(len(pool), generator=generator).tolist()
+        ]
         return [pool[i] for i in order[:count]]
 
     return questions
 
 
-def from_file(path: Path, checker: str, *, chat: bool, stop: Sequence[str] = (), max_new_tokens: int = 256) -> Task:
+def from_file(
+    path: Path, checker: str, *, chat: bool, stop: Sequence[str] = (), max_new_tokens: int = 256
+) -> Task:
     """Any JSON lines of ``prompt`` and ``answer``.
 
     Raises:
@@ -70,7 +78,15 @@ def from_file(path: Path, checker: str, *, chat: bool, stop: Sequence[str] = (),
     if checker not in CHECKERS:
         raise ValueError(f"checker is '{checker}': expected one of {', '.join(CHECKERS)}.")
     pool = [Question(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
-    return Task(path.stem, drawn_from(pool), CHECKERS[checker], max_new_tokens, stop=stop, chat=chat, pool=pool)
+    return Task(
+        path.stem,
+        drawn_from(pool),
+        CHECKERS[checker],
+        max_new_tokens,
+        stop=stop,
+        chat=chat,
+        pool=pool,
+    )
 
 
 def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
@@ -84,13 +100,20 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
         if line.strip():
             row = json.loads(line)
-            question, _, gold = row.get("question", ""), *row.get("answer", "").rpartition("####")[1:]
+            question, _, gold = (
+                row.get("question", ""),
+                *row.get("answer", "").rpartition("####")[1:],
+            )
             if not question or not NUMBER.fullmatch(gold.strip()):
-                raise ValueError(f"{path}, line {number}: expected question and answer, with a number after ####.")
+                raise ValueError(
+                    f"{path}, line {number}: expected question and answer, with a number after ####."
+                )
             pool.append(Question(f"{question}\nEnd with the answer as a number.", gold.strip()))
     if not pool:
         raise ValueError(f"{path} holds no question: expected JSON lines with question and answer.")
-    return Task("gsm8k", drawn_from(pool), CHECKERS["last_number"], max_new_tokens, chat=chat, pool=pool)
+    return Task(
+        "gsm8k", drawn_from(pool), CHECKERS["last_number"], max_new_tokens, chat=chat, pool=pool
+    )
 
 
 ARITHMETIC = {
@@ -110,7 +133,9 @@ def arithmetic(name: str) -> Task:
         ImportError: reasoning-gym is not installed; says how.
     """
     if find_spec("reasoning_gym") is None:
-        raise ImportError(f"task is '{name}', which needs reasoning-gym. Run: pip install 'grpo-edu[tasks]'")
+        raise ImportError(
+            f"task is '{name}', which needs reasoning-gym. Run: pip install 'grpo-edu[tasks]'"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in a dependency of reasoning-gym
         import reasoning_gym  # pyright: ignore[reportMissingImports]

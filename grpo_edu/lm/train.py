@@ -78,7 +78,15 @@ def make_task(run: Run) -> Task:
         return tasks.gsm8k(_existing(rest), chat=run.chat)
     if Path(run.task).suffix in (".jsonl", ".json"):
         return tasks.from_file(_existing(run.task), run.checker, chat=run.chat, stop=run.stop)
-    known = ", ".join(["lab", *(f"lab:{v}" for v in lab.VARIANTS[1:]), *tasks.ARITHMETIC, "gsm8k:FILE", "FILE.jsonl"])
+    known = ", ".join(
+        [
+            "lab",
+            *(f"lab:{v}" for v in lab.VARIANTS[1:]),
+            *tasks.ARITHMETIC,
+            "gsm8k:FILE",
+            "FILE.jsonl",
+        ]
+    )
     raise ValueError(f"task is '{run.task}': expected one of {known}.")
 
 
@@ -110,11 +118,17 @@ def prepare(run: Run, model: str | Path | None = None, reference: bool = True) -
     logging.disable_progress_bar()  # transformers would draw one for every load and save, across the run's own
     chosen, task = make_recipe(run), make_task(run)
     if run.model == "tiny" and not task.name.startswith("lab"):
-        raise ValueError(f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': take smollm2.")
+        raise ValueError(
+            f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': take smollm2."
+        )
     start, tokenizer = _load(run, task)
     policy = start if model is None else load(str(model))[0]
-    trainer = Trainer(policy, tokenizer, task, chosen, run.settings, reference=None if model is None else start)
-    questions = task.pool or task.questions(run.settings.prompts, 0, torch.Generator().manual_seed(0))
+    trainer = Trainer(
+        policy, tokenizer, task, chosen, run.settings, reference=None if model is None else start
+    )
+    questions = task.pool or task.questions(
+        run.settings.prompts, 0, torch.Generator().manual_seed(0)
+    )
     width = max(encode(tokenizer, [q.prompt], chat=task.chat)[0].shape[1] for q in questions)
     check_room(policy, width, trainer.limit)
     return trainer
@@ -172,9 +186,13 @@ def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
         ValueError: nothing is left to do.
     """
     if not (out / "run.json").is_file():
-        raise FileNotFoundError(f"{out} holds no run.json: expected a folder that grpo-edu train wrote.")
+        raise FileNotFoundError(
+            f"{out} holds no run.json: expected a folder that grpo-edu train wrote."
+        )
     run, last = read_run(out), last_checkpoint(out)
-    run = replace(run, settings=replace(run.settings, steps=run.settings.steps if steps is None else steps))
+    run = replace(
+        run, settings=replace(run.settings, steps=run.settings.steps if steps is None else steps)
+    )
     done = 0 if last is None else int(last.name.split("-")[1])
     if done >= run.settings.steps:
         raise ValueError(f"{out} has done its {done} steps: give a larger --steps to go on.")
@@ -193,7 +211,9 @@ def follow(trainer: Trainer, run: Run, out: Path, start: int) -> Iterator[dict[s
         for step in trainer.run(start):
             done = step.number + 1
             record = summary(step)
-            write_lines(out / "rollouts" / f"step-{step.number:05d}.jsonl", rollout_rows(trainer, step))
+            write_lines(
+                out / "rollouts" / f"step-{step.number:05d}.jsonl", rollout_rows(trainer, step)
+            )
             with (out / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
             if done % run.checkpoint_every == 0 or done == run.settings.steps or stop:
@@ -279,7 +299,8 @@ def rollout_rows(trainer: Trainer, step: Step) -> list[dict[str, Any]]:
             "correct": float(batch.correct[i]),
             "truncated": bool(batch.drawn.truncated[i]),
             "max_new_tokens": trainer.limit,
-            "tokens": token_texts(trainer.tokenizer, ids[:words]) + [trainer.tokenizer.decode([t]) for t in ids[words:]],
+            "tokens": token_texts(trainer.tokenizer, ids[:words])
+            + [trainer.tokenizer.decode([t]) for t in ids[words:]],
             "token_ids": ids,
         }
         for name in ("logp", "sampler_logp", "ref_logp"):
@@ -307,10 +328,14 @@ def read_run(out: Path) -> Run:
         known = {one.name for one in fields(Settings)}
         given: dict[str, Any] = content.pop("settings")
         content["stop"] = tuple(content["stop"])
-        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k in known}
+        settings: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k in known
+        }
         return Run(**content, settings=Settings(**settings))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{out / 'run.json'} is not what grpo-edu train writes ({error}): start a new run.") from error
+        raise ValueError(
+            f"{out / 'run.json'} is not what grpo-edu train writes ({error}): start a new run."
+        ) from error
 
 
 def save_checkpoint(trainer: Trainer, out: Path, done: int) -> Path:
@@ -341,7 +366,11 @@ def last_checkpoint(out: Path) -> Path | None:
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """The optimiser's state by "parameter number.name", as tensors."""
     state = optimizer.state_dict()["state"]
-    return {f"{i}.{k}": torch.as_tensor(v).detach().clone() for i, entry in state.items() for k, v in entry.items()}
+    return {
+        f"{i}.{k}": torch.as_tensor(v).detach().clone()
+        for i, entry in state.items()
+        for k, v in entry.items()
+    }
 
 
 def load_optimizer(trainer: Trainer, checkpoint: Path) -> None:

@@ -111,9 +111,19 @@ def unscaled(advantage: Tensor) -> Tensor:
     return advantage
 
 
-@formula(r"\mathrm{std}_{j\in q(i)}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>", "std(r in group, ddof=<ddof>) + <eps>")
+@formula(
+    r"\mathrm{std}_{j\in q(i)}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
+    "std(r in group, ddof=<ddof>) + <eps>",
+)
 def group_std(
-    advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float, alone: float | None = None
+    advantage: Tensor,
+    reward: Tensor,
+    group: Tensor,
+    counted: Tensor,
+    *,
+    ddof: int,
+    eps: float,
+    alone: float | None = None,
 ) -> Tensor:
     r"""Divided by the spread of the rewards of its own prompt: the difficulty bias.
 
@@ -164,7 +174,10 @@ def greedy(reward: Tensor, greedy_reward: Tensor) -> Tensor:
     return reward - greedy_reward
 
 
-@formula(r"r_i-\frac{\sum_{j\in q(i)}|o_j|\,r_j}{\sum_{j\in q(i)}|o_j|}", "r_i - Σ|o_j|·r_j / Σ|o_j| (in group)")
+@formula(
+    r"r_i-\frac{\sum_{j\in q(i)}|o_j|\,r_j}{\sum_{j\in q(i)}|o_j|}",
+    "r_i - Σ|o_j|·r_j / Σ|o_j| (in group)",
+)
 def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     r"""The mean weighted by length: the baseline of least variance where a score's variance grows with its length.
 
@@ -178,12 +191,19 @@ def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: T
     length = mask.sum(dim=1).to(reward.dtype) * counted
     tokens = groups.total(length, group)
     mean = torch.where(
-        tokens > 0, groups.total(length * reward, group) / tokens.clamp(min=1), groups.mean(reward, group, counted)
+        tokens > 0,
+        groups.total(length * reward, group) / tokens.clamp(min=1),
+        groups.mean(reward, group, counted),
     )
-    return torch.where(groups.is_dead(reward, group, counted), torch.zeros_like(reward), reward - mean)
+    return torch.where(
+        groups.is_dead(reward, group, counted), torch.zeros_like(reward), reward - mean
+    )
 
 
-@formula(r"\frac{N}{N_{live}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)", "N/N_live · (r_i - mean(r in group))")
+@formula(
+    r"\frac{N}{N_{live}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)",
+    "N/N_live · (r_i - mean(r in group))",
+)
 def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Group-mean centring, made up for the dead groups: scaled by all rows over rows in live groups.
 
@@ -200,7 +220,15 @@ def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"\delta_{it}+\gamma\lambda A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ \lambda=<lam>",
     "GAE(γ=<gamma>, λ=<lam>): δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t",
 )
-def gae(reward: Tensor, mask: Tensor, value: Tensor, token_reward: Tensor | None = None, *, gamma: float, lam: float) -> Tensor:
+def gae(
+    reward: Tensor,
+    mask: Tensor,
+    value: Tensor,
+    token_reward: Tensor | None = None,
+    *,
+    gamma: float,
+    lam: float,
+) -> Tensor:
     r"""Generalised advantage estimation, one advantage per token. The reward arrives at the last trained token.
 
     .. math:: A_{it} = \delta_{it} + \gamma\lambda A_{i,t+1},\quad \delta_{it} = r_{it} + \gamma V_{i,t+1} - V_{it},\quad V_{i,|o_i|+1} = 0
@@ -212,25 +240,35 @@ def gae(reward: Tensor, mask: Tensor, value: Tensor, token_reward: Tensor | None
 
     Source: Schulman et al. 2016 (arXiv 1506.02438); PPO for RLHF (gamma 1, lambda 0.95).
     """
-    rewards, values = _rewards_per_token(reward, mask, token_reward), torch.where(mask, value.to(reward.dtype), 0.0)
+    rewards, values = (
+        _rewards_per_token(reward, mask, token_reward),
+        torch.where(mask, value.to(reward.dtype), 0.0),
+    )
     carry, following, columns = torch.zeros_like(reward), torch.zeros_like(reward), []
     for t in reversed(range(mask.shape[1])):
         live = mask[:, t]
         here = rewards[:, t] + gamma * following - values[:, t] + gamma * lam * carry
-        carry, following = torch.where(live, here, carry), torch.where(live, values[:, t], following)
+        carry, following = (
+            torch.where(live, here, carry),
+            torch.where(live, values[:, t], following),
+        )
         columns.append(torch.where(live, here, 0.0))
     return torch.stack(columns[::-1], dim=1)
 
 
 @formula(r"\sum_{s\ge t}\gamma^{s-t}r_{is},\ \gamma=<gamma>", "Σ_{s≥t} γ^(s-t)·r_s, γ = <gamma>")
-def return_to_go(reward: Tensor, mask: Tensor, token_reward: Tensor | None = None, *, gamma: float) -> Tensor:
+def return_to_go(
+    reward: Tensor, mask: Tensor, token_reward: Tensor | None = None, *, gamma: float
+) -> Tensor:
     r"""What is still to come after each token, ``[N, T]``: with KL in the token reward, tokens of one completion differ.
 
     .. math:: A_{it} = \sum_{s \ge t} \gamma^{s-t} r_{is}
 
     Source: REINFORCE++ (arXiv 2501.03262), Eq. 8.
     """
-    return gae(reward, mask, torch.zeros_like(mask, dtype=reward.dtype), token_reward, gamma=gamma, lam=1.0)
+    return gae(
+        reward, mask, torch.zeros_like(mask, dtype=reward.dtype), token_reward, gamma=gamma, lam=1.0
+    )
 
 
 def _rewards_per_token(reward: Tensor, mask: Tensor, token_reward: Tensor | None) -> Tensor:
@@ -238,7 +276,9 @@ def _rewards_per_token(reward: Tensor, mask: Tensor, token_reward: Tensor | None
     places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     last = mask & (places == (mask * places).amax(dim=1, keepdim=True))
     given = (
-        torch.zeros_like(last, dtype=reward.dtype) if token_reward is None else token_reward.to(reward.dtype).nan_to_num(0.0)
+        torch.zeros_like(last, dtype=reward.dtype)
+        if token_reward is None
+        else token_reward.to(reward.dtype).nan_to_num(0.0)
     )
     return torch.where(mask, given, 0.0) + last * reward[:, None]
 
@@ -247,7 +287,9 @@ def _rewards_per_token(reward: Tensor, mask: Tensor, token_reward: Tensor | None
     r"\sum_{j:\,index(j)\ge t}\frac{r_j-\mathrm{mean}(R)}{\mathrm{std}(R;\ \mathrm{ddof}=<ddof>)+<eps>}",
     "Σ_{steps ending at or after t} (r_step - mean) / (std(ddof=<ddof>) + <eps>), over all steps of the group",
 )
-def process_supervision(mask: Tensor, group: Tensor, token_reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def process_supervision(
+    mask: Tensor, group: Tensor, token_reward: Tensor, counted: Tensor, *, ddof: int, eps: float
+) -> Tensor:
     r"""Rewards at step ends, normalised over all steps of the group; a token gets the sum of those still to come.
 
     .. math:: A_{it} = \sum_{j:\ index(j) \ge t} \tilde r_i^{\,index(j)},\quad
@@ -287,7 +329,9 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     """
     sizes = torch.unique(group, return_counts=True)[1]
     if int(sizes.min()) < k:
-        raise ValueError(f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt.")
+        raise ValueError(
+            f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt."
+        )
     right = (reward > 0) & counted
     size, correct = (groups.size(group, rows).to(reward.dtype) for rows in (counted, right))
     log_wrong = _log_binomial(size - 1 - correct, k - 1) - _log_binomial(size - 1, k - 1)
@@ -309,7 +353,13 @@ def _log_binomial(n: Tensor, k: int) -> Tensor:
     "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group, λ = <weights>",
 )
 def decoupled_rewards(
-    reward_parts: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float, weights: tuple[float, ...] | None = None
+    reward_parts: Tensor,
+    group: Tensor,
+    counted: Tensor,
+    *,
+    ddof: int,
+    eps: float,
+    weights: tuple[float, ...] | None = None,
 ) -> Tensor:
     r"""Each reward function is normalised within the group on its own, then they are added, so that none drowns another.
 
@@ -322,7 +372,9 @@ def decoupled_rewards(
     _need_peers("decoupled_rewards", group)
     lambdas = (1.0,) * reward_parts.shape[1] if weights is None else weights
     if len(lambdas) != reward_parts.shape[1]:
-        raise ValueError(f"weights has {len(lambdas)} entries but reward_parts has {reward_parts.shape[1]} columns: one each.")
+        raise ValueError(
+            f"weights has {len(lambdas)} entries but reward_parts has {reward_parts.shape[1]} columns: one each."
+        )
     summed = torch.zeros(len(group), dtype=torch.float64, device=group.device)
     for column, weight in zip(reward_parts.double().unbind(1), lambdas, strict=True):
         known = counted & ~column.isnan()
@@ -336,8 +388,13 @@ def decoupled_rewards(
 # --- further scales -------------------------------------------------------------------------------------------------------
 
 
-@formula(r"\mathrm{std}_{j}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>", "std(r in the whole batch, ddof=<ddof>) + <eps>")
-def batch_std(advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+@formula(
+    r"\mathrm{std}_{j}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
+    "std(r in the whole batch, ddof=<ddof>) + <eps>",
+)
+def batch_std(
+    advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float
+) -> Tensor:
     r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over another.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j}(r_j) + \epsilon)
@@ -351,7 +408,9 @@ def batch_std(advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, 
     r"\mathrm{std}_{j\in q(i),\,j\ne i}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
     "std(r of the others in group, ddof=<ddof>) + <eps>, 1 where that std is 0",
 )
-def leave_one_out_std(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def leave_one_out_std(
+    advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
+) -> Tensor:
     r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success keeps advantage 1.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j \ne i}(r_j) + \epsilon)
@@ -366,7 +425,9 @@ def leave_one_out_std(advantage: Tensor, reward: Tensor, group: Tensor, counted:
     others = groups.size(group, counted) - counted.double()
     first, second = groups.total(x, group) - x, groups.total(x**2, group) - x**2
     squares = second - first**2 / others.clamp(min=1)
-    squares = torch.where(squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0)  # cancelled
+    squares = torch.where(
+        squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0
+    )  # cancelled
     variance = squares / (others - ddof).clamp(min=1)
     rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
@@ -385,7 +446,8 @@ def group_mean_scale(advantage: Tensor, reward: Tensor, group: Tensor, counted: 
 
 
 @formula(
-    r"\mathrm{std}_{j}(A_j;\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}", "z-score over the batch (ddof=<ddof>, eps=<eps>)"
+    r"\mathrm{std}_{j}(A_j;\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
+    "z-score over the batch (ddof=<ddof>, eps=<eps>)",
 )
 def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""The advantages themselves as z-scores over the completions of the batch.
@@ -395,7 +457,9 @@ def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -
     Source: GDPO (arXiv 2601.05242), last step.
     """
     if advantage.ndim == 2:
-        raise ValueError("batch_whiten got one advantage per token: expected one per completion. Use token_whiten.")
+        raise ValueError(
+            "batch_whiten got one advantage per token: expected one per completion. Use token_whiten."
+        )
     everyone = _everyone(counted)
     centred = advantage - groups.mean(advantage, everyone, counted)
     return group_std(centred, advantage, everyone, counted, ddof=ddof, eps=eps)
@@ -405,7 +469,9 @@ def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -
     r"\mathrm{std}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
     "z-score over all tokens of the batch (ddof=<ddof>, eps=<eps>)",
 )
-def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def token_whiten(
+    advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
+) -> Tensor:
     r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in mean and std.
 
     .. math:: (A_{it} - \mathrm{mean}_{js} A_{js}) \;/\; (\mathrm{std}_{js} A_{js} + \epsilon)
@@ -419,7 +485,9 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
     keep = (mask & counted[:, None]).reshape(-1)
     flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), _everyone(keep)
     centred = flat - groups.mean(flat, everyone, keep)
-    return torch.where(keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0).reshape(mask.shape)
+    return torch.where(
+        keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0
+    ).reshape(mask.shape)
 
 
 # --- forms that only frameworks have --------------------------------------------------------------------------------------
@@ -429,7 +497,9 @@ def token_whiten(advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int,
     r"<baseline>\ \text{(a group of one: }<keep>\,r_i)",
     "<baseline> (a group of one: <keep>·r_i)",
 )
-def when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float) -> Tensor:
+def when_alone(
+    reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float
+) -> Tensor:
     """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its reward.
 
         r  1 0 | .7, groups 0 0 | 1, baseline group_mean, keep 1   ->   A  .5 -.5 .7
@@ -443,12 +513,22 @@ def when_alone(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, 
     Source: verl ``core_algos.py``, every estimator with an ``index`` (mean 0 where a prompt has one response).
     """
     single = groups.size(group, torch.ones_like(counted)) == 1
-    rows = torch.cat([torch.arange(len(group), device=group.device), single.nonzero()[:, 0]])  # a twin for each single row
-    inputs = {"reward": reward[rows], "group": group[rows], "counted": counted[rows], "mask": mask[rows]}
+    rows = torch.cat(
+        [torch.arange(len(group), device=group.device), single.nonzero()[:, 0]]
+    )  # a twin for each single row
+    inputs = {
+        "reward": reward[rows],
+        "group": group[rows],
+        "counted": counted[rows],
+        "mask": mask[rows],
+    }
     return torch.where(single, keep * reward, axes.run(baseline, inputs)[: len(group)])
 
 
-@formula(r"\frac{N}{\#\{r\ne 0\}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)", "N/#(r≠0) · (r_i - mean(r in group))")
+@formula(
+    r"\frac{N}{\#\{r\ne 0\}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)",
+    "N/#(r≠0) · (r_i - mean(r in group))",
+)
 def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     r"""Group-mean centring scaled by all rows over rows whose reward is not 0; a group of one keeps its reward.
 
@@ -459,10 +539,17 @@ def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Ten
     Source: verl ``adv_estimator=gpg``.
     """
     nonzero = ((reward != 0) & counted).sum().clamp(min=1)
-    return when_alone(reward, group, counted, mask, baseline=group_mean, keep=1.0) * counted.sum() / nonzero
+    return (
+        when_alone(reward, group, counted, mask, baseline=group_mean, keep=1.0)
+        * counted.sum()
+        / nonzero
+    )
 
 
-@formula(r"1[i=\arg\max]\,\big(r_{(1)}-r_{(2)}\big)", "r_best - r_second for the best of the group, 0 for the others")
+@formula(
+    r"1[i=\arg\max]\,\big(r_{(1)}-r_{(2)}\big)",
+    "r_best - r_second for the best of the group, 0 for the others",
+)
 def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Only the best completion of a prompt has an advantage: how far it lies above the second.
 
@@ -491,7 +578,14 @@ def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
 )
 def token_whiten_variance(
-    advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float, floor: float, count_eps: float
+    advantage: Tensor,
+    mask: Tensor,
+    counted: Tensor,
+    *,
+    ddof: int,
+    eps: float,
+    floor: float,
+    count_eps: float,
 ) -> Tensor:
     r"""Z-scores over the tokens of the batch with ε under the root, as frameworks write it.
 
@@ -513,7 +607,13 @@ def token_whiten_variance(
     tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
     keep = mask & counted[:, None]
     count = keep.sum().to(tokens.dtype)
-    centred = torch.where(keep, tokens - torch.where(keep, tokens, 0.0).sum() / (count + count_eps).clamp(min=1), 0.0)
-    variance = (centred**2).sum() / (count + count_eps).clamp(min=1) * (count / (count - ddof).clamp(min=1))
+    centred = torch.where(
+        keep, tokens - torch.where(keep, tokens, 0.0).sum() / (count + count_eps).clamp(min=1), 0.0
+    )
+    variance = (
+        (centred**2).sum()
+        / (count + count_eps).clamp(min=1)
+        * (count / (count - ddof).clamp(min=1))
+    )
     spread = (variance.clamp(min=floor) + eps).sqrt()
     return torch.where(spread > 0, centred / torch.where(spread > 0, spread, 1.0), 0.0)

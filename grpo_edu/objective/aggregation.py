@@ -68,7 +68,9 @@ def step_token_mean(mask: Tensor) -> Tensor:
 
 
 @formula(r"\frac{1}{P}\,\frac{1}{\sum_{j\in q(i)} |o_j|}", "1/P · 1/Σ_{j in group}|o_j|")
-def prompt_token_mean(mask: Tensor, group: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+def prompt_token_mean(
+    mask: Tensor, group: Tensor, present: Tensor, *, count_masked_rows: bool = True
+) -> Tensor:
     r"""Every prompt weighs the same; inside its group, every token does.
 
     .. math:: W_{it} = \frac{1}{P}\,\frac{m_{it}}{\sum_{j \in q(i)} |o_j|}
@@ -121,7 +123,9 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
     Source: TRL >= 1.10 ``loss_type="dapo"``, ``num_items_in_batch`` (issue 5619, PR 6024).
     """
     if tokens <= 0 or steps <= 0:
-        raise ValueError(f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask of the batch.")
+        raise ValueError(
+            f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask of the batch."
+        )
     return mask.to(torch.float64) * (float(steps) / float(tokens))
 
 
@@ -152,14 +156,18 @@ def constant(
 
 
 @formula(r"\frac{1}{C}", "1/C")
-def constant_sum(mask: Tensor, max_new_tokens: int | None = None, *, length: float | None = None) -> Tensor:
+def constant_sum(
+    mask: Tensor, max_new_tokens: int | None = None, *, length: float | None = None
+) -> Tensor:
     r"""The constant without 1/N: the loss grows with the number of completions.
 
     .. math:: W_{it} = \frac{m_{it}}{C}
 
     Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm``, ROLL, open-instruct ``loss_denominator=<number>``.
     """
-    return mask / torch.tensor(_constant_length(length, max_new_tokens), dtype=torch.float64, device=mask.device)
+    return mask / torch.tensor(
+        _constant_length(length, max_new_tokens), dtype=torch.float64, device=mask.device
+    )
 
 
 def _constant_length(length: float | None, max_new_tokens: int | None) -> float:
@@ -200,7 +208,14 @@ def token_sum(mask: Tensor) -> Tensor:
     r"\frac{1}{P}\,\frac{n_{\pm}}{G}\,\frac{1}{\sum_{j\in q(i),\,\mathrm{sign} A_j=\mathrm{sign} A_i}|o_j|}",
     "1/P · n±/G · 1/Σ_{j in group, same sign of A}|o_j|",
 )
-def balanced(mask: Tensor, group: Tensor, present: Tensor, advantage: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+def balanced(
+    mask: Tensor,
+    group: Tensor,
+    present: Tensor,
+    advantage: Tensor,
+    *,
+    count_masked_rows: bool = True,
+) -> Tensor:
     r"""Token mean inside each sign of the advantage, the two put together by how many completions have it.
 
     .. math:: W_{it} = \frac{1}{P}\,\frac{n_\pm}{G}\,\frac{m_{it}}{\sum_{j \in q(i),\ \mathrm{sign} A_j = \mathrm{sign} A_i} |o_j|}
@@ -248,7 +263,11 @@ def length_power(
     power = live * lengths.clamp(min=1) ** -alpha
     average = total(power, group) / total(live, group).clamp(min=1)
     scale = power / torch.where(average > 0, average, 1.0)
-    return _column(scale, mask) / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)
+    return (
+        _column(scale, mask)
+        / _rows(mask, present, count_masked_rows)
+        / _constant_length(length, max_new_tokens)
+    )
 
 
 # --- forms that only frameworks have --------------------------------------------------------------------------------------
@@ -282,7 +301,10 @@ def per_micro_batch(
 
     Source: TRL ``loss_type="grpo"``, ``"dr_grpo"``, ``"luspo"``; oat; rlhf-book; summed: verl ``loss_mode=geo_mean``.
     """
-    weight, numbers = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device), torch.unique(micro_batch)
+    weight, numbers = (
+        torch.zeros(mask.shape, dtype=torch.float64, device=mask.device),
+        torch.unique(micro_batch),
+    )
     everything = {"group": group, "max_new_tokens": max_new_tokens}
     for number in numbers:
         here = micro_batch == number
@@ -292,7 +314,9 @@ def per_micro_batch(
 
 
 @formula(r"\frac{1}{N}\,\frac{1}{T_{b(i)}}", "1/N · 1/T_b, T_b longest of the slice")
-def padded_width(mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_masked_rows: bool = True) -> Tensor:
+def padded_width(
+    mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_masked_rows: bool = True
+) -> Tensor:
     r"""The "constant" that is no constant: each micro-batch is divided by its own padded width.
 
     .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{T_{b(i)}},\quad T_b = \text{last trained position in the micro-batch}
@@ -303,5 +327,7 @@ def padded_width(mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_ma
     """
     reach = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     values, index = torch.unique(micro_batch, return_inverse=True)
-    width = torch.zeros(len(values), dtype=reach.dtype, device=mask.device).scatter_reduce(0, index, reach, "amax")[index]
+    width = torch.zeros(len(values), dtype=reach.dtype, device=mask.device).scatter_reduce(
+        0, index, reach, "amax"
+    )[index]
     return _column(1 / width.double().clamp(min=1), mask) / _rows(mask, present, count_masked_rows)

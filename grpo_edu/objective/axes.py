@@ -38,7 +38,11 @@ def _parameters(function: Choice) -> dict[str, inspect.Parameter]:
 def settings(choice: Choice) -> dict[str, Any]:
     """Bound and default settings of a choice: ``partial(group_std, ddof=1, eps=0)`` -> ``{"ddof": 1, "eps": 0}``."""
     bound = choice.keywords if isinstance(choice, partial) else {}
-    values = {n: bound.get(n, p.default) for n, p in _parameters(function_of(choice)).items() if n in bound or _is_setting(p)}
+    values = {
+        n: bound.get(n, p.default)
+        for n, p in _parameters(function_of(choice)).items()
+        if n in bound or _is_setting(p)
+    }
     return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
 
 
@@ -48,12 +52,20 @@ def _is_setting(parameter: inspect.Parameter) -> bool:
 
 def describe(choice: Choice) -> str:
     """``group_std(ddof=1, eps=0)``: the name of a choice with its settings, the same text for equal choices."""
-    inner = ", ".join(f"{name}={_short(value)}" for name, value in settings(choice).items() if value is not None)
+    inner = ", ".join(
+        f"{name}={_short(value)}" for name, value in settings(choice).items() if value is not None
+    )
     return f"{function_of(choice).__name__}({inner})" if inner else function_of(choice).__name__
 
 
 def _short(value: Any) -> str:
-    return describe(value) if callable(value) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        describe(value)
+        if callable(value)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def fill(choice: Choice, template: str, inner: Callable[[Choice], str]) -> str:
@@ -82,7 +94,11 @@ def text(choice: Choice) -> str:
 def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
     """Names of everything that a choice asks for, or of what it cannot do without."""
     parameters = _parameters(function_of(choice))
-    return {name for name, parameter in parameters.items() if not required or parameter.default is parameter.empty}
+    return {
+        name
+        for name, parameter in parameters.items()
+        if not required or parameter.default is parameter.empty
+    }
 
 
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:

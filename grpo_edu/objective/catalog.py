@@ -297,7 +297,9 @@ _AGGREGATIONS = [
     ),
 ]
 
-RECIPES: dict[str, Recipe] = {entry.name: entry for entry in (*_BASE, *_SEQUENCE_RATIO, *_GATES, *_ADVANTAGES, *_AGGREGATIONS)}
+RECIPES: dict[str, Recipe] = {
+    entry.name: entry for entry in (*_BASE, *_SEQUENCE_RATIO, *_GATES, *_ADVANTAGES, *_AGGREGATIONS)
+}
 
 
 def recipe(name: str) -> Recipe:

@@ -12,7 +12,9 @@ from .surrogates import bounded_exp
 
 
 @formula(r"\min(w_{it},\,<cap>)", "min(π_old/π_sampler, <cap>)")
-def truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float, low: float | None = None) -> Tensor:
+def truncated_is(
+    old_logp: Tensor, sampler_logp: Tensor, *, cap: float, low: float | None = None
+) -> Tensor:
     r"""Truncated importance sampling (TIS), token by token.
 
     .. math:: c_{it} = \min(w_{it}, C)
@@ -24,7 +26,9 @@ def truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float, low: flo
     return bounded_exp(old_logp - sampler_logp).clamp(min=low, max=cap)
 
 
-@formula(r"w_{it}\,1[<low>\le w_{it}\le<high>]", "w if <low> ≤ w ≤ <high> else 0, w = π_old/π_sampler")
+@formula(
+    r"w_{it}\,1[<low>\le w_{it}\le<high>]", "w if <low> ≤ w ≤ <high> else 0, w = π_old/π_sampler"
+)
 def masked_is(old_logp: Tensor, sampler_logp: Tensor, *, low: float, high: float) -> Tensor:
     r"""Tokens whose weight leaves the band are dropped, not capped. Denominators stay as they are.
 

@@ -19,7 +19,9 @@ class TakingPart(NamedTuple):
 
 
 @formula(r"\text{groups with } r_i\ne r_j", "groups whose rewards differ")
-def drop_dead_groups(mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor) -> TakingPart:
+def drop_dead_groups(
+    mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor
+) -> TakingPart:
     """Prompts whose completions all got the same reward leave the batch: they count neither in N, nor in P, nor in the tokens.
 
     Drawing new prompts in their place is the sampling loop's work, not the objective's.
@@ -30,8 +32,13 @@ def drop_dead_groups(mask: Tensor, present: Tensor, counted: Tensor, reward: Ten
     return TakingPart(mask & live[:, None], present & live, counted)
 
 
-@formula(r"o_i\ \text{not truncated}", "completions that were not truncated (in the baseline: <in_baseline>)")
-def truncation_mask(mask: Tensor, present: Tensor, counted: Tensor, truncated: Tensor, *, in_baseline: bool) -> TakingPart:
+@formula(
+    r"o_i\ \text{not truncated}",
+    "completions that were not truncated (in the baseline: <in_baseline>)",
+)
+def truncation_mask(
+    mask: Tensor, present: Tensor, counted: Tensor, truncated: Tensor, *, in_baseline: bool
+) -> TakingPart:
     """Overlong filtering: tokens of truncated completions do not learn. The row stays in the batch, fully masked.
 
     Args:
@@ -39,4 +46,6 @@ def truncation_mask(mask: Tensor, present: Tensor, counted: Tensor, truncated: T
 
     Source: DAPO (arXiv 2503.14476) §3.4; TRL ``mask_truncated_completions=True`` (rows stay in the baseline).
     """
-    return TakingPart(mask & ~truncated[:, None], present, counted if in_baseline else counted & ~truncated)
+    return TakingPart(
+        mask & ~truncated[:, None], present, counted if in_baseline else counted & ~truncated
+    )

@@ -52,7 +52,10 @@ def k2_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     return beta * (logp - ref_logp)
 
 
-@formula(r"<beta>\,\tfrac{1}{2}\Big(\log\frac{\pi_\theta}{\pi_{ref}}\Big)^2", "<beta>·k2, k2 = ½·log(π/π_ref)²")
+@formula(
+    r"<beta>\,\tfrac{1}{2}\Big(\log\frac{\pi_\theta}{\pi_{ref}}\Big)^2",
+    "<beta>·k2, k2 = ½·log(π/π_ref)²",
+)
 @slope(k2_slope)
 def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""Biased value; on policy its gradient is that of the reverse KL(π ‖ π_ref).
@@ -116,24 +119,32 @@ def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -
     return (logp - old_logp).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
 
 
-def k3_sequence_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+def k3_sequence_ratio_slope(
+    logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
+) -> Tensor:
     """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is uniform in a completion."""
     log_ratio = _mean_of_tokens(logp - old_logp, mask)
     own = (log_ratio.abs() <= LIMIT).to(logp.dtype)
     shared = _mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
-    return log_ratio.clamp(-LIMIT, LIMIT).exp() * (own * shared + k3_slope(logp, ref_logp, beta=beta))
+    return log_ratio.clamp(-LIMIT, LIMIT).exp() * (
+        own * shared + k3_slope(logp, ref_logp, beta=beta)
+    )
 
 
 @formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
 @slope(k3_sequence_ratio_slope)
-def k3_sequence_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+def k3_sequence_ratio(
+    logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
+) -> Tensor:
     r"""k3 multiplied by the ratio of the whole completion. A token's gradient then holds its completion's mean k3.
 
     .. math:: \beta\, s_i\,(e^{-d_{it}} + d_{it} - 1),\quad s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t\log\rho_{it}\Big)
 
     Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
     """
-    return _mean_of_tokens(logp - old_logp, mask).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
+    return _mean_of_tokens(logp - old_logp, mask).clamp(-LIMIT, LIMIT).exp() * k3(
+        logp, ref_logp, beta=beta
+    )
 
 
 def _mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
@@ -171,4 +182,8 @@ def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -
     Source: verl ``kl_loss_type`` with a ``+``, ``k3+`` say.
     """
     pull = k2(logp, ref_logp, beta=beta)
-    return pull - pull.detach() + axes.run(value, {"logp": logp, "ref_logp": ref_logp, "beta": beta}).detach()
+    return (
+        pull
+        - pull.detach()
+        + axes.run(value, {"logp": logp, "ref_logp": ref_logp, "beta": beta}).detach()
+    )

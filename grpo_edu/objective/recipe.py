@@ -24,7 +24,17 @@ from .filters import TakingPart
 from .surrogates import cispo, gspo, ppo_clip, reinforce
 
 TOKEN_MEANS = (step_token_mean, prompt_token_mean, micro_batch_token_mean, generation_token_mean)
-AXES = ("rewards", "filters", "baseline", "scale", "surrogate", "correction", "kl", "aggregation", "kl_aggregation")
+AXES = (
+    "rewards",
+    "filters",
+    "baseline",
+    "scale",
+    "surrogate",
+    "correction",
+    "kl",
+    "aggregation",
+    "kl_aggregation",
+)
 
 
 class RecipeWarning(UserWarning):
@@ -124,7 +134,9 @@ class Recipe:
         return self.plan_with_inputs(rollouts, micro_batch)[0]
 
     @torch.no_grad()
-    def plan_with_inputs(self, rollouts: Rollouts, micro_batch: Tensor | None = None) -> tuple[Plan, dict[str, Any]]:
+    def plan_with_inputs(
+        self, rollouts: Rollouts, micro_batch: Tensor | None = None
+    ) -> tuple[Plan, dict[str, Any]]:
         """The plan, and everything it was made from by name: shaped ``reward``, ``counted``, ``centred`` …"""
         inputs = self._step_inputs(rollouts, micro_batch)
         for shaping in self.rewards:
@@ -139,10 +151,14 @@ class Recipe:
         advantage = self._advantage(inputs, rollouts)
         inputs["advantage"] = advantage
         weight = axes.run(self.aggregation, inputs).double()
-        kl_weight = axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else weight
+        kl_weight = (
+            axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else weight
+        )
         return Plan(part.mask, advantage, weight, kl_weight), inputs
 
-    def loss(self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None) -> Tensor:
+    def loss(
+        self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None
+    ) -> Tensor:
         """The scalar loss, differentiable by ``rollouts.logp``.
 
         With micro-batches, make the plan once and add the losses of its slices; they sum to the loss of the whole step::
@@ -190,7 +206,11 @@ class Recipe:
     def corrected(self, plan: Plan, inputs: dict[str, Any]) -> Tensor:
         """``[N, T]`` aggregation weight times the importance correction, which is detached."""
         weight = plan.weight.to(inputs["logp"].dtype)
-        return weight if self.correction is None else weight * axes.run(self.correction, inputs).detach()
+        return (
+            weight
+            if self.correction is None
+            else weight * axes.run(self.correction, inputs).detach()
+        )
 
     def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
         """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
@@ -224,9 +244,19 @@ class Recipe:
             )
         inputs: dict[str, Any] = {name: getattr(rollouts, name) for name in INPUTS}
         reward = rollouts.reward
-        counted = torch.ones_like(rollouts.group, dtype=torch.bool) if rollouts.scored is None else rollouts.scored
+        counted = (
+            torch.ones_like(rollouts.group, dtype=torch.bool)
+            if rollouts.scored is None
+            else rollouts.scored
+        )
         present = torch.ones_like(counted)
-        return {**inputs, "reward": reward, "counted": counted, "present": present, "micro_batch": micro_batch}
+        return {
+            **inputs,
+            "reward": reward,
+            "counted": counted,
+            "present": present,
+            "micro_batch": micro_batch,
+        }
 
     def _advantage(self, inputs: dict[str, Any], rollouts: Rollouts) -> Tensor:
         """``[N, T]`` scaled advantages, 0 under the mask and on unscored rows."""
@@ -246,7 +276,10 @@ class Recipe:
     def concerns(self) -> list[str]:
         """Why this combination is known to be unintended; empty where it is not."""
         said, bound = [], axes.settings(self.surrogate)
-        surrogate, aggregation = axes.function_of(self.surrogate), axes.function_of(self.aggregation)
+        surrogate, aggregation = (
+            axes.function_of(self.surrogate),
+            axes.function_of(self.aggregation),
+        )
         if getattr(surrogate, "per_sequence", False) and aggregation in TOKEN_MEANS:
             said.append(
                 f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} weights a completion by its "
@@ -271,24 +304,38 @@ class Recipe:
 
     def describe(self) -> dict[str, str]:
         """The choice on each axis, in words: ``{"scale": "group_std(ddof=1, eps=0)", …}``."""
-        return {axis: " + ".join(map(axes.describe, _as_tuple(getattr(self, axis)))) or "none" for axis in AXES}
+        return {
+            axis: " + ".join(map(axes.describe, _as_tuple(getattr(self, axis)))) or "none"
+            for axis in AXES
+        }
 
     def formula(self) -> dict[str, str]:
         """The plain-text formula of each axis, for terminals."""
-        return {axis: " + ".join(map(axes.text, _as_tuple(getattr(self, axis)))) or "none" for axis in AXES}
+        return {
+            axis: " + ".join(map(axes.text, _as_tuple(getattr(self, axis)))) or "none"
+            for axis in AXES
+        }
 
     def latex(self) -> str:
         """The whole loss as LaTeX, three lines: loss, weight, advantage."""
-        kl = f" - {axes.latex(self.kl)}" if self.kl is not None and self.kl_aggregation is None else ""
+        kl = (
+            f" - {axes.latex(self.kl)}"
+            if self.kl is not None and self.kl_aggregation is None
+            else ""
+        )
         factor = "" if self.correction is None else axes.latex(self.correction)
-        lines = [rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{factor}{axes.latex(self.surrogate)}{kl}\Big]"]
+        lines = [
+            rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{factor}{axes.latex(self.surrogate)}{kl}\Big]"
+        ]
         if self.kl is not None and self.kl_aggregation is not None:
             lines[0] += rf" + \sum_{{i,t}} {axes.latex(self.kl_aggregation)}\,{axes.latex(self.kl)}"
         lines.append(rf"W_{{it}} &= {axes.latex(self.aggregation)}")
         if "given" not in self.describe()["baseline"]:
             scale = axes.latex(self.scale)
             centred = axes.latex(self.baseline)
-            lines.append(r"A &= " + (centred if scale == "1" else rf"\frac{{{centred}}}{{{scale}}}"))
+            lines.append(
+                r"A &= " + (centred if scale == "1" else rf"\frac{{{centred}}}{{{scale}}}")
+            )
         lines += [rf"r_i &\leftarrow {axes.latex(shaping)}" for shaping in self.rewards]
         lines += [rf"i &\in {axes.latex(narrow)}" for narrow in self.filters]
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
@@ -304,14 +351,18 @@ class Recipe:
         return hash(tuple(self.describe().items()))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{axis}={value}" for axis, value in self.describe().items() if value != "none")
+        shown = ", ".join(
+            f"{axis}={value}" for axis, value in self.describe().items() if value != "none"
+        )
         return f"Recipe({self.name}: {shown})"
 
     def but(self, name: str | None = None, **changes: Any) -> Recipe:
         """The same recipe with other choices: ``grpo.but(aggregation=step_token_mean)``."""
         unknown = set(changes) - {*AXES, "title", "paper", "defaults"}
         if unknown:
-            raise TypeError(f"unknown axis {', '.join(sorted(unknown))}: expected one of {', '.join(AXES)}.")
+            raise TypeError(
+                f"unknown axis {', '.join(sorted(unknown))}: expected one of {', '.join(AXES)}."
+            )
         return replace(self, name=name or f"{self.name}*", **changes)
 
 

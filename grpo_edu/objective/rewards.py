@@ -12,7 +12,9 @@ from .axes import formula
 
 
 @formula(r"R_{length}(|o_i|;\ L_{cache}=<cache>)", "overlong penalty (cache <cache>)")
-def overlong_penalty(reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache: int) -> dict[str, Tensor]:
+def overlong_penalty(
+    reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache: int
+) -> dict[str, Tensor]:
     r"""Soft overlong punishment: nothing up to L_max - L_cache tokens, then linearly down to -1 at L_max.
 
     .. math:: r_i \mathrel{+}= \begin{cases} 0 & |o_i| \le L_{max}-L_{cache} \\
@@ -36,7 +38,13 @@ def overlong_penalty(reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache
 
 @formula(r"r_i-<beta>\textstyle\sum_t k_1", "r - <beta>·Σ_t k1")
 def kl_in_reward(
-    reward: Tensor, mask: Tensor, logp: Tensor, ref_logp: Tensor, old_logp: Tensor | None = None, *, beta: float
+    reward: Tensor,
+    mask: Tensor,
+    logp: Tensor,
+    ref_logp: Tensor,
+    old_logp: Tensor | None = None,
+    *,
+    beta: float,
 ) -> dict[str, Tensor]:
     r"""The KL of the whole completion, k1 under the behaviour policy, taken from its reward before the baseline.
 
@@ -67,7 +75,9 @@ def kl_in_token_reward(
     Source: PPO for RLHF; REINFORCE++ (arXiv 2501.03262), Eq. 8 and 9.
     """
     before = (
-        torch.zeros_like(logp, dtype=reward.dtype) if token_reward is None else token_reward.to(reward.dtype).nan_to_num(0.0)
+        torch.zeros_like(logp, dtype=reward.dtype)
+        if token_reward is None
+        else token_reward.to(reward.dtype).nan_to_num(0.0)
     )
     return {"token_reward": before - beta * _k1(mask, logp, old_logp, ref_logp)}
 

@@ -60,7 +60,9 @@ def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
 
     .. math:: \log s_i = \frac{1}{|o_i|}\sum_t \log\rho_{it}
     """
-    return ((logp - old_logp) * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return ((logp - old_logp) * mask).sum(dim=1, keepdim=True) / mask.sum(
+        dim=1, keepdim=True
+    ).clamp(min=1)
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
@@ -85,7 +87,9 @@ def reinforce(logp: Tensor, advantage: Tensor) -> Tensor:
     return advantage * logp
 
 
-def ppo_clip_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Factors:
+def ppo_clip_factors(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+) -> Factors:
     """Gate 0 where the clip is active, else 1."""
     ratio = bounded_exp(logp - old_logp)
     gate = ~_clipped(ratio, advantage, eps_low, eps_high) * _within(logp - old_logp)
@@ -97,7 +101,9 @@ def ppo_clip_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_l
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
 )
 @surrogate(ppo_clip_factors)
-def ppo_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def ppo_clip(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+) -> Tensor:
     r"""Token ratio with PPO's clip; the two sides may differ ("clip-higher").
 
     .. math:: f_{it} = \min(\rho_{it} A_{it},\ \mathrm{clip}(\rho_{it}, 1-\epsilon_{low}, 1+\epsilon_{high}) A_{it})
@@ -124,7 +130,9 @@ def gspo_factors(
     log_value = sequence_log_ratio(logp, old_logp, mask)
     ratio = bounded_exp(_at_most(log_value, log_cap)).expand_as(logp)
     below = True if log_cap is None else log_value <= log_cap
-    return Factors(ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value))
+    return Factors(
+        ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value)
+    )
 
 
 @formula(
@@ -133,7 +141,15 @@ def gspo_factors(
     "min(s·A, clip(s, 1-<eps_low>, 1+<eps_high>)·A), s = (Π_t ρ)^(1/|o_i|)",
 )
 @surrogate(gspo_factors, per_sequence=True)
-def gspo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def gspo(
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+) -> Tensor:
     r"""One ratio per completion, the geometric mean of its token ratios; clipped as a whole.
 
     .. math:: f_{it} = \min(s_i A_i,\ \mathrm{clip}(s_i, 1-\epsilon_{low}, 1+\epsilon_{high}) A_i),\quad
@@ -173,7 +189,13 @@ def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high
 
 
 def dual_clip_factors(
-    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float, cap: float
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    cap: float,
 ) -> Factors:
     """PPO's gate, and 0 too where A < 0 and the ratio is above the cap."""
     ratio, gate = ppo_clip_factors(logp, old_logp, advantage, eps_low=eps_low, eps_high=eps_high)
@@ -185,7 +207,15 @@ def dual_clip_factors(
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
 )
 @surrogate(dual_clip_factors)
-def dual_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float, cap: float) -> Tensor:
+def dual_clip(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+    cap: float,
+) -> Tensor:
     r"""PPO's clip with a floor for bad tokens: above ``cap`` a negative advantage loses its gradient too.
 
     .. math:: f_{it} = \max(\text{ppo\_clip},\ c\,A_{it}) \quad (A_{it} < 0)
@@ -226,7 +256,9 @@ def gspo_token(
     return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
 
 
-def sequence_product_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Factors:
+def sequence_product_factors(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+) -> Factors:
     """One ratio, the product, and one gate for the whole completion."""
     log_value = (logp - old_logp).sum(dim=1, keepdim=True)
     ratio = bounded_exp(log_value).expand_as(logp)
@@ -239,7 +271,13 @@ def sequence_product_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, 
 )
 @surrogate(sequence_product_factors, per_sequence=True)
 def sequence_product(
-    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
 ) -> Tensor:
     r"""The likelihood ratio of the whole completion, not its geometric mean. Laid on the tokens in equal parts.
 
@@ -255,14 +293,22 @@ def sequence_product(
     return value / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
-def _clipped_log_ratio(logp: Tensor, old_logp: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
+def _clipped_log_ratio(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, eps_low: float, eps_high: float
+) -> Tensor:
     """Log-ratio with the side that the clip takes cut off: above for A > 0, below for A < 0."""
     value = logp - old_logp
     return torch.where(advantage > 0, value.clamp(max=eps_high), value.clamp(min=-eps_low))
 
 
 def gmpo_factors(
-    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
 ) -> Factors:
     """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
     value = logp - old_logp
@@ -277,7 +323,15 @@ def gmpo_factors(
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
 )
 @surrogate(gmpo_factors, per_sequence=True)
-def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float) -> Tensor:
+def gmpo(
+    logp: Tensor,
+    old_logp: Tensor,
+    mask: Tensor,
+    advantage: Tensor,
+    *,
+    eps_low: float,
+    eps_high: float,
+) -> Tensor:
     r"""Geometric mean of the token ratios, each clipped in log space, on the side that its advantage would push it to.
 
     .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
@@ -289,7 +343,9 @@ def gmpo(logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, eps
     return bounded_exp(mean) * advantage
 
 
-def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Factors:
+def sapo_factors(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float
+) -> Factors:
     """Gate 4σ(1-σ) at τ(ρ-1): 1 on policy, falling smoothly on both sides."""
     ratio = bounded_exp(logp - old_logp)
     tau = torch.full_like(ratio, tau_neg).masked_fill(advantage > 0, tau_pos)
@@ -302,7 +358,9 @@ def sapo_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: 
     "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
 )
 @surrogate(sapo_factors)
-def sapo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float) -> Tensor:
+def sapo(
+    logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float
+) -> Tensor:
     r"""A soft gate in place of the clip, a little sharper for bad tokens.
 
     .. math:: f_{it} = \frac{4}{\tau}\,\sigma(\tau(\rho_{it}-1))\, A_{it}

@@ -45,7 +45,11 @@ def _length_title(table: pd.DataFrame) -> str:
     rows = intervals(_end(table), "stop_gap", by=["recipe"])
     low = rows["mean"] - 1e-9 if _exact(table) else rows["low"]
     apart = [str(name) for name, bound in zip(rows["recipe"], low, strict=True) if bound > 0]
-    return "Wrong completions run on under: " + ", ".join(apart) if apart else "No recipe tells wrong lengths from right ones"
+    return (
+        "Wrong completions run on under: " + ", ".join(apart)
+        if apart
+        else "No recipe tells wrong lengths from right ones"
+    )
 
 
 @picture
@@ -57,13 +61,20 @@ def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Pic
         title: the sentence to take home; None: which recipe ends highest on the hardest bucket.
     """
     buckets = [name for name in table.columns if name.startswith("bucket_")]
-    words = {name: (f"bucket {i + 1} of {len(buckets)}", "mean pass rate") for i, name in enumerate(buckets)}
+    words = {
+        name: (f"bucket {i + 1} of {len(buckets)}", "mean pass rate")
+        for i, name in enumerate(buckets)
+    }
     words[buckets[0]] = ("hardest prompts", "mean pass rate")
     words[buckets[-1]] = ("easiest prompts", "mean pass rate")
-    figure = _panels(table, words | {"silent": ("groups without a signal", "share of the step's groups")})
+    figure = _panels(
+        table, words | {"silent": ("groups without a signal", "share of the step's groups")}
+    )
     ends = intervals(_end(table), buckets[0], by=["recipe"])
     best = ends.loc[ends["mean"].idxmax()]
-    hint = f"The hardest prompts end highest under {best['recipe']}: mean pass rate {best['mean']:.2f}"
+    hint = (
+        f"The hardest prompts end highest under {best['recipe']}: mean pass rate {best['mean']:.2f}"
+    )
     figure.suptitle(title or hint, ha="left", x=0.01)
     return figure
 
@@ -77,10 +88,19 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
         title: the sentence to take home; None: where each recipe's entropy ends.
     """
     figure = _panels(table, CLIPS)
-    draw_lines(figure.axes[3], table, "prob_sampled", list(dict.fromkeys(table["recipe"])), linestyle=":", band=False)
+    draw_lines(
+        figure.axes[3],
+        table,
+        "prob_sampled",
+        list(dict.fromkeys(table["recipe"])),
+        linestyle=":",
+        band=False,
+    )
     figure.axes[3].set_ylim(-0.02, 1.02)
     ends = intervals(_end(table), "entropy", by=["recipe"])
-    parts = ", ".join(f"{mean:.3f} ({name})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True))
+    parts = ", ".join(
+        f"{mean:.3f} ({name})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
+    )
     figure.suptitle(title or f"Entropy at the end: {parts}", ha="left", x=0.01)
     return figure
 
@@ -118,12 +138,21 @@ def _panels(table: pd.DataFrame, words: Mapping[str, tuple[str, str]]) -> Pictur
         axis.tick_params(labelbottom=True)
     axes[0].legend(loc="best")
     seeds = table["seed"].nunique()
-    evidence(figure, "exact, expected update" if _exact(table) else f"simulated, {seeds} seeds, 95 % interval")
+    evidence(
+        figure,
+        "exact, expected update" if _exact(table) else f"simulated, {seeds} seeds, 95 % interval",
+    )
     return figure
 
 
 def draw_lines(
-    axis: Axes, table: pd.DataFrame, column: str, names: Sequence[str], *, linestyle: str = "-", band: bool = True
+    axis: Axes,
+    table: pd.DataFrame,
+    column: str,
+    names: Sequence[str],
+    *,
+    linestyle: str = "-",
+    band: bool = True,
 ) -> None:
     """Mean over seeds and its 95 % band on the given axes; colour and marker follow the order of ``names``.
 
@@ -138,5 +167,16 @@ def draw_lines(
             axis.plot(line["step"], line["mean"], color=colour, linestyle=linestyle, linewidth=1)
             continue
         every = max(1, len(line) // 8)
-        axis.plot(line["step"], line["mean"], linestyle, color=colour, marker=marker, markersize=4, markevery=every, label=name)
-        axis.fill_between(line["step"], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0)
+        axis.plot(
+            line["step"],
+            line["mean"],
+            linestyle,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            markevery=every,
+            label=name,
+        )
+        axis.fill_between(
+            line["step"], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0
+        )

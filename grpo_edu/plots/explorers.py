@@ -17,7 +17,9 @@ DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
 
 
 @picture
-def advantage_bars(advantages: Mapping[str, Sequence[float]], rewards: Sequence[float], group: Sequence[int]) -> Picture:
+def advantage_bars(
+    advantages: Mapping[str, Sequence[float]], rewards: Sequence[float], group: Sequence[int]
+) -> Picture:
     """One line of bars per estimator, one bar per completion, all on one scale.
 
     Args:
@@ -33,16 +35,30 @@ def advantage_bars(advantages: Mapping[str, Sequence[float]], rewards: Sequence[
     largest = max((abs(a) for line in advantages.values() for a in line), default=0.0) or 1.0
     panels = figure.subplots(len(advantages), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, line) in zip(panels, advantages.items(), strict=True):
-        panel.bar(range(len(line)), line, width=0.6, color=["#b35806" if a > 0 else "#542788" for a in line])
+        panel.bar(
+            range(len(line)),
+            line,
+            width=0.6,
+            color=["#b35806" if a > 0 else "#542788" for a in line],
+        )
         panel.axhline(0, color="#666666", linewidth=0.6)
         for i, a in enumerate(line):
-            panel.text(i, 0, f"{a:+.3g}" if a else "0", ha="center", va="top" if a > 0 else "bottom", fontsize=7)
+            panel.text(
+                i,
+                0,
+                f"{a:+.3g}" if a else "0",
+                ha="center",
+                va="top" if a > 0 else "bottom",
+                fontsize=7,
+            )
         panel.set(ylim=(-1.25 * largest, 1.25 * largest), yticks=[])
         panel.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
         for i in range(1, len(group)):
             if group[i] != group[i - 1]:
                 panel.axvline(i - 0.5, color="#333333", linewidth=0.8)
-    panels[-1].set_xticks(range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=7)
+    panels[-1].set_xticks(
+        range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=7
+    )
     figure.suptitle("One group of rewards, many advantages", x=0.01, ha="left")
     evidence(figure, "exact")
     return figure
@@ -78,7 +94,9 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
 
 
 @picture
-def clip_curves(surrogates: Mapping[str, axes.Choice], advantage: int, ratio: float, band: tuple[float, float]) -> Picture:
+def clip_curves(
+    surrogates: Mapping[str, axes.Choice], advantage: int, ratio: float, band: tuple[float, float]
+) -> Picture:
     """Gradient by log π of one token against its ratio, by autograd, with the marked ratio and the band of the clip.
 
     Args:
@@ -90,7 +108,13 @@ def clip_curves(surrogates: Mapping[str, axes.Choice], advantage: int, ratio: fl
     figure, grid = new_figure(6.5, 3.8), torch.linspace(0.05, 4.0, 396, dtype=torch.float64)
     panel = figure.subplots()
     for k, (name, choice) in enumerate(surrogates.items()):
-        panel.plot(grid, pushes(choice, grid, float(advantage)), color=COLOURS[k], linestyle=DASHES[k], label=name)
+        panel.plot(
+            grid,
+            pushes(choice, grid, float(advantage)),
+            color=COLOURS[k],
+            linestyle=DASHES[k],
+            label=name,
+        )
     for edge in band:
         panel.axvline(edge, color="#999999", linestyle="--", linewidth=0.8)
     panel.axvline(ratio, color="#666666", linestyle=":", linewidth=0.9)

@@ -51,16 +51,31 @@ def weight_map(
     figure = new_figure(2.0 + 3.0 * columns, height)
     axes = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axis, recipe, data in zip(axes, recipes, panels, strict=False):
-        draw_weights(axis, data, norm, recipe.name, shorten(f"W = {recipe.formula()['aggregation']}", 44, placeholder=" …"))
+        draw_weights(
+            axis,
+            data,
+            norm,
+            recipe.name,
+            shorten(f"W = {recipe.formula()['aggregation']}", 44, placeholder=" …"),
+        )
     for axis in axes[::columns]:
         label_rows(axis, rollouts)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
     bar = figure.colorbar(
-        ScalarMappable(norm, SIGNED), ax=list(axes), shrink=0.8, aspect=30, pad=0.01, extend="both" if many else "neither"
+        ScalarMappable(norm, SIGNED),
+        ax=list(axes),
+        shrink=0.8,
+        aspect=30,
+        pad=0.01,
+        extend="both" if many else "neither",
     )
     bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
-    figure.suptitle(title or "Gradient weight of every token: orange is pushed up, purple down", ha="left", x=0.01)
+    figure.suptitle(
+        title or "Gradient weight of every token: orange is pushed up, purple down",
+        ha="left",
+        x=0.01,
+    )
     evidence(figure, "exact")
     return figure
 
@@ -71,7 +86,9 @@ def common_scale(panels: Sequence[dict[str, np.ndarray]]) -> TwoSlopeNorm:
     return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
-def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool) -> dict[str, np.ndarray]:
+def panel_data(
+    recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool
+) -> dict[str, np.ndarray]:
     """What one panel draws: ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` and ``share`` ``[N]``."""
     plan = recipe.plan(rollouts, micro_batch)
     parts = factors(recipe, rollouts, plan)
@@ -88,24 +105,57 @@ def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, r
     }
 
 
-def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str) -> None:
+def draw_weights(
+    axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str
+) -> None:
     """One panel on the given axes."""
     shown = np.where(data["mask"], data["weight"], np.nan)
     axis.set_facecolor(MASKED)
     rows, width = shown.shape
-    axis.imshow(shown, cmap=SIGNED, norm=norm, aspect="auto", interpolation="nearest", origin="upper")
+    axis.imshow(
+        shown, cmap=SIGNED, norm=norm, aspect="auto", interpolation="nearest", origin="upper"
+    )
     for i, t in zip(*np.nonzero(data["clipped"]), strict=True):
-        axis.add_patch(Rectangle((t - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#777777", linewidth=0))
+        axis.add_patch(
+            Rectangle(
+                (t - 0.5, i - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#777777", linewidth=0
+            )
+        )
     if data["clipped"].any():
-        axis.legend(handles=[Patch(facecolor="none", hatch="////", edgecolor="#777777", label="clipped")], loc="lower right")
+        axis.legend(
+            handles=[Patch(facecolor="none", hatch="////", edgecolor="#777777", label="clipped")],
+            loc="lower right",
+        )
     axis.set_title(f"{title}\n{formula}", fontsize=9)
     axis.set(xlabel="token position", xlim=(-0.5 - 3 * (rows > NUMBERED_ROWS), width - 0.5))
     axis.tick_params(length=0)
     if rows <= NUMBERED_ROWS:
         for i in range(rows):
-            text = f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %" if data["push"][i] else "0      0 %"
-            axis.text(width - 0.3, i, text, va="center", ha="left", fontsize=7, clip_on=False, family="monospace")
-        axis.text(width - 0.3, -0.52, "push   share", va="bottom", ha="left", fontsize=7, color="#555555", family="monospace")
+            text = (
+                f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %"
+                if data["push"][i]
+                else "0      0 %"
+            )
+            axis.text(
+                width - 0.3,
+                i,
+                text,
+                va="center",
+                ha="left",
+                fontsize=7,
+                clip_on=False,
+                family="monospace",
+            )
+        axis.text(
+            width - 0.3,
+            -0.52,
+            "push   share",
+            va="bottom",
+            ha="left",
+            fontsize=7,
+            color="#555555",
+            family="monospace",
+        )
     else:
         _share_bars(axis, data["share"])
 
@@ -113,7 +163,12 @@ def draw_weights(axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, ti
 def _share_bars(axis: Axes, share: np.ndarray) -> None:
     """Too many rows for numbers: signed bars of the share, right of the panel."""
     bars: Any = axis.inset_axes((1.02, 0.0, 0.16, 1.0), sharey=axis)
-    bars.barh(np.arange(len(share)), 100 * share, color=np.where(share >= 0, "#b35806", "#542788"), height=0.9)
+    bars.barh(
+        np.arange(len(share)),
+        100 * share,
+        color=np.where(share >= 0, "#b35806", "#542788"),
+        height=0.9,
+    )
     bars.axvline(0, color="#666666", linewidth=0.6)
     bars.set_xlabel("share %", fontsize=7)
     bars.tick_params(axis="y", left=False, labelleft=False)
@@ -124,7 +179,10 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
     """Reward and length of each completion, prompts kept apart by a rule."""
     scored = rollouts.scored.tolist()  # type: ignore[union-attr]
     rows = zip(rollouts.reward.tolist(), rollouts.lengths.tolist(), scored, strict=True)
-    labels = [f"r={reward:.3g} |o|={length}" if known else f"not scored |o|={length}" for reward, length, known in rows]
+    labels = [
+        f"r={reward:.3g} |o|={length}" if known else f"not scored |o|={length}"
+        for reward, length, known in rows
+    ]
     group = rollouts.group.tolist()
     starts = [i for i in range(len(group)) if i == 0 or group[i] != group[i - 1]]
     if len(labels) <= NUMBERED_ROWS:

@@ -26,26 +26,51 @@ def kl_estimators(policy: float, reference: float, *, title: str | None = None) 
     """
     for name, value in (("policy", policy), ("reference", reference)):
         if not 0 < value < 1:
-            raise ValueError(f"{name} is {value}: expected a probability above 0 and below 1, of the first of two actions.")
+            raise ValueError(
+                f"{name} is {value}: expected a probability above 0 and below 1, of the first of two actions."
+            )
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
     figure = new_figure(8.6, 3.6)
     panels = figure.subplots(1, 2)
-    for (name, function), colour, line in zip(DRAWN.items(), COLOURS, ("-", "--", "-."), strict=False):
+    for (name, function), colour, line in zip(
+        DRAWN.items(), COLOURS, ("-", "--", "-."), strict=False
+    ):
         choice = partial(function, beta=1.0)
         slope = axes.function_of(choice).slope  # type: ignore[attr-defined]
         says, pulls = (axes.run(of, _inputs(marks)).reshape(-1) for of in (choice, slope))
         pull = (chance[0] * (pulls[0] - chance @ pulls)).item()
-        labels = (f"{name}: mean {(chance @ says).item():.3f}", f"{name}: pull on the first logit {pull:.3f}")
-        for panel, of, at, label in zip(panels, (choice, slope), (says, pulls), labels, strict=True):
-            panel.plot(grid, axes.run(of, _inputs(grid)).reshape(-1), color=colour, linestyle=line, label=label)
+        labels = (
+            f"{name}: mean {(chance @ says).item():.3f}",
+            f"{name}: pull on the first logit {pull:.3f}",
+        )
+        for panel, of, at, label in zip(
+            panels, (choice, slope), (says, pulls), labels, strict=True
+        ):
+            panel.plot(
+                grid,
+                axes.run(of, _inputs(grid)).reshape(-1),
+                color=colour,
+                linestyle=line,
+                label=label,
+            )
             panel.scatter(marks, at, s=180 * chance, color=colour, zorder=3)
-    for panel, label in zip(panels, ("value", "slope by log π: the push down on the token"), strict=True):
+    for panel, label in zip(
+        panels, ("value", "slope by log π: the push down on the token"), strict=True
+    ):
         panel.axhline(0, color="#666666", linewidth=0.6)
-        panel.set(xlabel="d = log π − log π_ref of the token", ylabel=label, xlim=(-2.5, 2.5), ylim=(-4.4, 3.2))
+        panel.set(
+            xlabel="d = log π − log π_ref of the token",
+            ylabel=label,
+            xlim=(-2.5, 2.5),
+            ylim=(-4.4, 3.2),
+        )
         panel.legend(fontsize=7, loc="lower right")
     figure.suptitle(
-        title or f"π = {policy:g}, π_ref = {reference:g}: what each estimator says, and how it pulls", x=0.01, ha="left"
+        title
+        or f"π = {policy:g}, π_ref = {reference:g}: what each estimator says, and how it pulls",
+        x=0.01,
+        ha="left",
     )
     evidence(figure, "exact; two actions")
     return figure

@@ -32,7 +32,10 @@ def _title(figure: Picture, text: str, level: str = "exact") -> None:
 
 @picture
 def kl_bars(
-    gradients: Mapping[str, float], true: Mapping[str, float], values: Mapping[str, Sequence[float]], reverse: float
+    gradients: Mapping[str, float],
+    true: Mapping[str, float],
+    values: Mapping[str, Sequence[float]],
+    reverse: float,
 ) -> Picture:
     """Left: each estimator on action 1, action 2, and on average. Right: expected gradient by the logit of action 1.
 
@@ -55,9 +58,15 @@ def kl_bars(
     places = range(len(gradients))
     right.barh(places, list(gradients.values()), color=COLOURS[0], height=0.6)
     for i, (name, value) in enumerate(true.items()):
-        right.axvline(value, color=COLOURS[2 - i], linestyle=("--", ":")[i], label=f"{name} {value:+.3f}")
+        right.axvline(
+            value, color=COLOURS[2 - i], linestyle=("--", ":")[i], label=f"{name} {value:+.3f}"
+        )
     right.axvline(0, color="#666666", linewidth=0.6)
-    right.set_yticks(places, [f"{name} {round(value, 9) + 0.0:+.3f}" for name, value in gradients.items()], fontsize=7)
+    right.set_yticks(
+        places,
+        [f"{name} {round(value, 9) + 0.0:+.3f}" for name, value in gradients.items()],
+        fontsize=7,
+    )
     right.invert_yaxis()
     right.set_xlabel("expected gradient by the logit of action 1")
     right.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.4, 0.99), ncols=2)
@@ -66,7 +75,9 @@ def kl_bars(
 
 
 @picture
-def factors_of_split(factors: Sequence[float], lengths: Sequence[int], parts: Sequence[int], name: str, local: bool) -> Picture:
+def factors_of_split(
+    factors: Sequence[float], lengths: Sequence[int], parts: Sequence[int], name: str, local: bool
+) -> Picture:
     """Weight of each completion under the split over its weight in the whole step; 1 where the split does not matter."""
     figure = _figure(8.0, 3.0)
     panel = figure.subplots()
@@ -74,7 +85,11 @@ def factors_of_split(factors: Sequence[float], lengths: Sequence[int], parts: Se
     for i, factor in enumerate(factors):
         panel.text(i, factor, f"{factor:.2f}", ha="center", va="bottom", fontsize=8)
     panel.axhline(1, color="#222222", linestyle="--", linewidth=0.9)
-    panel.set_xticks(range(len(factors)), [f"|o|={n}\nslice {p + 1}" for n, p in zip(lengths, parts, strict=True)], fontsize=8)
+    panel.set_xticks(
+        range(len(factors)),
+        [f"|o|={n}\nslice {p + 1}" for n, p in zip(lengths, parts, strict=True)],
+        fontsize=8,
+    )
     panel.set_ylabel("weight / weight in the whole step")
     panel.set_ylim(0, 1.15 * max(1.0, *factors))
     figure.subplots_adjust(bottom=0.2)
@@ -84,7 +99,10 @@ def factors_of_split(factors: Sequence[float], lengths: Sequence[int], parts: Se
         if worst < 1e-9
         else f"the split moves weights by up to ×{max(*factors, 1 / min(factors)):.2f}"
     )
-    _title(figure, f"{name}, {'each micro-batch by itself' if local else 'planned once for the whole step'}: {said}")
+    _title(
+        figure,
+        f"{name}, {'each micro-batch by itself' if local else 'planned once for the whole step'}: {said}",
+    )
     return figure
 
 
@@ -96,7 +114,9 @@ def reach_of_clip(eps_high: float) -> Picture:
     old = np.linspace(0.001, 0.999, 200)
     for k, eps in enumerate((0.2, eps_high)):
         room = [min(1.0, reach(p, eps)) - p for p in old]
-        panel.plot(old, room, color=COLOURS[k], linestyle=("--", "-")[k], label=f"eps high {eps:.2f}")
+        panel.plot(
+            old, room, color=COLOURS[k], linestyle=("--", "-")[k], label=f"eps high {eps:.2f}"
+        )
     panel.set(xlabel="old probability of the token", ylabel="room to rise in one rollout")
     panel.legend()
     rare = reach(0.01, eps_high)
@@ -139,7 +159,9 @@ def share_by_length(longest: int, shares: Mapping[str, float]) -> Picture:
     panel.axvline(100 / 8, color="#222222", linestyle="--", linewidth=0.9)
     panel.set(xlabel="share of the step, % (dashed: one completion of eight)", xlim=(0, 100))
     figure.subplots_adjust(left=0.3, bottom=0.22, top=0.82)
-    _title(figure, f"One completion of {longest} tokens among seven of 8: how much of the step is it?")
+    _title(
+        figure, f"One completion of {longest} tokens among seven of 8: how much of the step is it?"
+    )
     return figure
 
 
@@ -148,11 +170,15 @@ def overlong(cache: int, limit: int = 20480) -> Picture:
     """The soft penalty against the length of a completion."""
     figure = _figure()
     panel = figure.subplots()
-    panel.plot([0, limit - cache, limit, 1.1 * limit], [0, 0, -1, -1], color=COLOURS[0], linewidth=2)
+    panel.plot(
+        [0, limit - cache, limit, 1.1 * limit], [0, 0, -1, -1], color=COLOURS[0], linewidth=2
+    )
     panel.axvline(limit, color="#666666", linestyle=":", label=f"limit {limit}")
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward", ylim=(-1.1, 0.1))
     panel.legend()
-    _title(figure, f"The penalty starts at {limit - cache} tokens; with cache 0 it would be a cliff")
+    _title(
+        figure, f"The penalty starts at {limit - cache} tokens; with cache 0 it would be a cliff"
+    )
     return figure
 
 
@@ -172,20 +198,35 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     past: Any = table[table["step"] <= step]
     for seed in past["seed"].unique():
         path = past[past["seed"] == seed]
-        left.plot(path["stop_right"], path["stop_wrong"], color=COLOURS[0], linewidth=0.6, alpha=0.5)
-    mean = past.groupby("step")[["stop_right", "stop_wrong", "length_right", "length_wrong", "pass_rate"]].mean()
+        left.plot(
+            path["stop_right"], path["stop_wrong"], color=COLOURS[0], linewidth=0.6, alpha=0.5
+        )
+    mean = past.groupby("step")[
+        ["stop_right", "stop_wrong", "length_right", "length_wrong", "pass_rate"]
+    ].mean()
     left.plot(mean["stop_right"], mean["stop_wrong"], color=COLOURS[2], linewidth=2)
     left.plot(mean["stop_right"].iloc[-1], mean["stop_wrong"].iloc[-1], "o", color=COLOURS[2])
     left.plot(BOX, BOX, color="#666666", linestyle=":", linewidth=0.9)
     left.set(xlabel="stop logit, right", ylabel="stop logit, wrong", xlim=BOX, ylim=BOX)
     last = max(table["step"].tolist())
     for k, word in enumerate(("right", "wrong")):
-        right.plot(mean.index, mean[f"length_{word}"], color=COLOURS[2 * k], marker=MARKERS[k], markersize=3, label=word)
+        right.plot(
+            mean.index,
+            mean[f"length_{word}"],
+            color=COLOURS[2 * k],
+            marker=MARKERS[k],
+            markersize=3,
+            label=word,
+        )
     right.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))
     right.legend()
     now = mean.iloc[-1]
     text = f"{name}, step {step}: pass rate {now['pass_rate']:.2f}, right {now['length_right']:.1f} tokens, wrong {now['length_wrong']:.1f}"
-    _title(figure, text, f"paths simulated, {table['seed'].nunique()} seeds, mean bold; arrows exact, at the start")
+    _title(
+        figure,
+        text,
+        f"paths simulated, {table['seed'].nunique()} seeds, mean bold; arrows exact, at the start",
+    )
     return figure
 
 

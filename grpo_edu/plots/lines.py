@@ -15,7 +15,11 @@ from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
 
 @picture
 def push_and_share(
-    recipes: Sequence[Recipe], rollouts: Rollouts, micro_batch: Tensor | None = None, *, title: str | None = None
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    micro_batch: Tensor | None = None,
+    *,
+    title: str | None = None,
 ) -> Picture:
     """Left: weight of each token against its position, one line per completion. Right: share of the step per completion.
 
@@ -28,7 +32,13 @@ def push_and_share(
         for i, (weight, mask) in enumerate(zip(data["weight"], data["mask"], strict=True)):
             style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markersize": 3}
             label = f"{i}: r={rollouts.reward[i]:g}, |o|={int(mask.sum())}"
-            left.plot(np.nonzero(mask)[0], weight[mask], label=label, markevery=max(1, len(weight) // 12), **style)
+            left.plot(
+                np.nonzero(mask)[0],
+                weight[mask],
+                label=label,
+                markevery=max(1, len(weight) // 12),
+                **style,
+            )
             right.barh(i, 100 * data["share"][i], color=COLOURS[i % 6])
         left.axhline(0, color="#666666", linewidth=0.6)
         right.axvline(0, color="#666666", linewidth=0.6)
@@ -38,6 +48,10 @@ def push_and_share(
     axes[-1, 0].set_xlabel("token position")
     axes[-1, 1].set_xlabel("share of the step's push, % (signed)")
     axes[0, 0].legend(ncols=2, loc="best", title="completion")
-    figure.suptitle(title or "Push per token and share per completion are different questions", ha="left", x=0.01)
+    figure.suptitle(
+        title or "Push per token and share per completion are different questions",
+        ha="left",
+        x=0.01,
+    )
     evidence(figure, "exact")
     return figure

@@ -49,20 +49,36 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
     fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
     apart = "".join(f"; {ARMS.get(str(arm), arm)}: {count} seeds" for arm, count in fewer.items())
-    figure.suptitle(title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01)
-    evidence(figure, f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}")
+    figure.suptitle(
+        title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01
+    )
+    evidence(
+        figure,
+        f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}",
+    )
     return figure
 
 
 def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
     """Length given wrong and given right, one line per warm start."""
-    for column, colour, name in (("length_wrong", COLOURS[2], "wrong"), ("length_right", COLOURS[0], "right")):
+    for column, colour, name in (
+        ("length_wrong", COLOURS[2], "wrong"),
+        ("length_right", COLOURS[0], "right"),
+    ):
         for i, (warm, part) in enumerate(rows.groupby("warm")):
             line, label = intervals(part, column, by=["step"]), f"{name}, warm start {warm}"
             axis.plot(
-                line["step"], line["mean"], "-" if i == 0 else "--", color=colour, marker=MARKERS[i], markevery=3, label=label
+                line["step"],
+                line["mean"],
+                "-" if i == 0 else "--",
+                color=colour,
+                marker=MARKERS[i],
+                markevery=3,
+                label=label,
             )
-            axis.fill_between(line["step"], line["low"], line["high"], color=colour, alpha=0.12, linewidth=0)
+            axis.fill_between(
+                line["step"], line["low"], line["high"], color=colour, alpha=0.12, linewidth=0
+            )
     axis.set(title=heading, xlabel="training step", ylabel="mean length, tokens")
     axis.legend()
 
@@ -72,7 +88,9 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
         style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markevery": 3}
         axis.plot(line["step"], line["mean"], label=ARMS.get(arm, arm), **style)
-        axis.fill_between(line["step"], line["low"], line["high"], color=COLOURS[i % 6], alpha=0.12, linewidth=0)
+        axis.fill_between(
+            line["step"], line["low"], line["high"], color=COLOURS[i % 6], alpha=0.12, linewidth=0
+        )
     axis.axhline(0, color=GRID, linewidth=0.8)
     axis.set(title="Gap: wrong minus right, within levels", xlabel="training step", ylabel="tokens")
     axis.legend(fontsize=7)
@@ -84,7 +102,14 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
             y, colour = place + 0.18 * (2 * i - 1), COLOURS[(0, 2)[i % 2]]
-            axis.plot(part["gap"], np.full(len(part), y), MARKERS[i], color=colour, alpha=0.35, markersize=4)
+            axis.plot(
+                part["gap"],
+                np.full(len(part), y),
+                MARKERS[i],
+                color=colour,
+                alpha=0.35,
+                markersize=4,
+            )
             if len(part) > 1:
                 row = intervals(part, "gap", by=["arm"]).iloc[0]
                 axis.plot([row["low"], row["high"]], [y, y], color=colour, linewidth=2)
@@ -108,17 +133,45 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
     for i, arm in enumerate(dict.fromkeys(runs["arm"])):
         part = runs.loc[runs["arm"] == arm]
         mean = part.groupby("step")[["tokens", "pass_rate", "length"]].mean()
-        style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markevery": 4, "label": ARMS.get(arm, arm)}
+        style = {
+            "color": COLOURS[i % 6],
+            "marker": MARKERS[i % 6],
+            "markevery": 4,
+            "label": ARMS.get(arm, arm),
+        }
         line = intervals(part, "pass_rate", by=["step"])
         left.plot(mean["tokens"] / 1000, mean["pass_rate"], **style)
-        left.fill_between(mean["tokens"] / 1000, line["low"], line["high"], color=COLOURS[i % 6], alpha=0.12, linewidth=0)
+        left.fill_between(
+            mean["tokens"] / 1000,
+            line["low"],
+            line["high"],
+            color=COLOURS[i % 6],
+            alpha=0.12,
+            linewidth=0,
+        )
         right.plot(mean["length"], mean["pass_rate"], **style)
-        right.plot(mean["length"].iloc[-1], mean["pass_rate"].iloc[-1], MARKERS[i % 6], color=COLOURS[i % 6], markersize=9)
-    left.set(xlabel="tokens sampled so far, thousands", ylabel="pass rate", title="What the tokens bought")
-    right.set(xlabel="mean length, tokens", ylabel="pass rate", title="Path through length and pass rate (large: end)")
+        right.plot(
+            mean["length"].iloc[-1],
+            mean["pass_rate"].iloc[-1],
+            MARKERS[i % 6],
+            color=COLOURS[i % 6],
+            markersize=9,
+        )
+    left.set(
+        xlabel="tokens sampled so far, thousands",
+        ylabel="pass rate",
+        title="What the tokens bought",
+    )
+    right.set(
+        xlabel="mean length, tokens",
+        ylabel="pass rate",
+        title="Path through length and pass rate (large: end)",
+    )
     left.legend(fontsize=7)
     figure.suptitle(title or "Pass rate and the tokens it took", ha="left", x=0.01)
-    evidence(figure, f"observed: lab task with learnable errors, {runs['seed'].nunique()} seeds, 95 %")
+    evidence(
+        figure, f"observed: lab task with learnable errors, {runs['seed'].nunique()} seeds, 95 %"
+    )
     return figure
 
 
@@ -133,14 +186,17 @@ def entropy_reward(runs: pd.DataFrame, fits: pd.DataFrame, *, title: str | None 
     """
     arms = list(dict.fromkeys(runs["arm"]))
     figure = new_figure(2.6 * len(arms) + 0.6, 3.4)
-    for i, (axis, arm) in enumerate(zip(figure.subplots(1, len(arms), sharey=True, squeeze=False)[0], arms, strict=True)):
+    for i, (axis, arm) in enumerate(
+        zip(figure.subplots(1, len(arms), sharey=True, squeeze=False)[0], arms, strict=True)
+    ):
         part, mine = runs.loc[runs["arm"] == arm], fits.loc[fits["arm"] == arm]
         axis.scatter(part["entropy"], part["pass_rate"], s=9, c=part["step"], cmap="viridis")
         grid = np.linspace(part["entropy"].min(), part["entropy"].max(), 50)
         for row in mine.itertuples():
             axis.plot(grid, row.b - row.a * np.exp(grid), color=COLOURS[2], linewidth=0.8)
         axis.set(
-            title=f"{ARMS.get(arm, arm)}\nR² {mine['r2'].min():.2f} to {mine['r2'].max():.2f}", xlabel="entropy, nats per token"
+            title=f"{ARMS.get(arm, arm)}\nR² {mine['r2'].min():.2f} to {mine['r2'].max():.2f}",
+            xlabel="entropy, nats per token",
         )
         if i == 0:
             axis.set_ylabel("pass rate (dark: early)")
@@ -159,17 +215,32 @@ def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> P
     """
     sizes = list(dict.fromkeys(ratios["arm"]))
     figure = new_figure(3.2 * len(sizes) + 0.4, 3.6)
-    for axis, size in zip(figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0], sizes, strict=True):
+    for axis, size in zip(
+        figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0], sizes, strict=True
+    ):
         part = ratios.loc[ratios["arm"] == size]
         middle = part.loc[(part["share"] - 0.5).abs() < 0.13]
         weights = middle["groups"] / middle["groups"].sum()
-        for i, (column, name) in enumerate((("norm_none", "no std"), ("norm_std", "divided by std"))):
+        for i, (column, name) in enumerate(
+            (("norm_none", "no std"), ("norm_std", "divided by std"))
+        ):
             relative = part[column] / (middle[column] * weights).sum()
-            axis.plot(part["share"], relative, color=COLOURS[i], marker=MARKERS[i], linestyle="none", markersize=4, label=name)
+            axis.plot(
+                part["share"],
+                relative,
+                color=COLOURS[i],
+                marker=MARKERS[i],
+                linestyle="none",
+                markersize=4,
+                label=name,
+            )
         axis.axhline(1, color=GRID, linewidth=0.8)
         axis.set(title=f"G = {size}", xlabel="share of right answers in the group")
     figure.axes[0].set_ylabel("gradient norm, 1: half right")
     figure.axes[0].legend()
     figure.suptitle(title or "Division by std raises the groups at both ends", ha="left", x=0.01)
-    evidence(figure, f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact")
+    evidence(
+        figure,
+        f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact",
+    )
     return figure

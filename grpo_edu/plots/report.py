@@ -23,7 +23,12 @@ img{{max-width:100%;height:auto}} code{{background:#f3f3f3;padding:.1rem .3rem}}
 """
 
 
-def report(recipes: Sequence[Recipe], rollouts: Rollouts, table: pd.DataFrame, micro_batch: Tensor | None = None) -> str:
+def report(
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    table: pd.DataFrame,
+    micro_batch: Tensor | None = None,
+) -> str:
     """The page for ``grpo-edu weights --out``.
 
     Args:
@@ -35,19 +40,35 @@ def report(recipes: Sequence[Recipe], rollouts: Rollouts, table: pd.DataFrame, m
     parts = []
     for recipe in recipes:
         lines = "".join(
-            f"<li>{escape(axis)}: <code>{escape(text)}</code></li>" for axis, text in recipe.formula().items() if text != "none"
+            f"<li>{escape(axis)}: <code>{escape(text)}</code></li>"
+            for axis, text in recipe.formula().items()
+            if text != "none"
         )
-        parts.append(f"<h2>{escape(recipe.name)}</h2><p>{escape(recipe.title)}. {escape(recipe.paper)}</p><ul>{lines}</ul>")
-    for relative, caption in ((False, "as the optimiser sees it"), (True, "each recipe divided by its own total push")):
-        image = base64.b64encode(weight_map(recipes, rollouts, micro_batch, relative=relative).png()).decode()
-        alt = (
-            f"Heat map of the signed gradient weight of every token, completions by position, {caption}; numbers in the table."
+        parts.append(
+            f"<h2>{escape(recipe.name)}</h2><p>{escape(recipe.title)}. {escape(recipe.paper)}</p><ul>{lines}</ul>"
         )
-        parts.append(f'<h2>Every token, {caption}</h2><img alt="{alt}" src="data:image/png;base64,{image}">')
-    parts.append("<h2>Per completion</h2>" + table.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True))
+    for relative, caption in (
+        (False, "as the optimiser sees it"),
+        (True, "each recipe divided by its own total push"),
+    ):
+        image = base64.b64encode(
+            weight_map(recipes, rollouts, micro_batch, relative=relative).png()
+        ).decode()
+        alt = f"Heat map of the signed gradient weight of every token, completions by position, {caption}; numbers in the table."
+        parts.append(
+            f'<h2>Every token, {caption}</h2><img alt="{alt}" src="data:image/png;base64,{image}">'
+        )
+    parts.append(
+        "<h2>Per completion</h2>"
+        + table.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True)
+    )
     if rollouts.tokens is not None:
         parts.append("<h2>On the text</h2>" + weights_on_text(recipes, rollouts, micro_batch))
-    return PAGE.format(title="Gradient weight per token", css=CSS, body=f'<div class="grpo-edu">{"".join(parts)}</div>')
+    return PAGE.format(
+        title="Gradient weight per token",
+        css=CSS,
+        body=f'<div class="grpo-edu">{"".join(parts)}</div>',
+    )
 
 
 def verdict_page(title: str, text: str, picture: Picture) -> str:

@@ -18,7 +18,14 @@ from matplotlib.figure import Figure
 P = ParamSpec("P")
 R = TypeVar("R")
 
-COLOURS = ("#5790fc", "#f89c20", "#e42536", "#964a8b", "#9c9ca1", "#7a21dd")  # petroff6: apart under every colour blindness
+COLOURS = (
+    "#5790fc",
+    "#f89c20",
+    "#e42536",
+    "#964a8b",
+    "#9c9ca1",
+    "#7a21dd",
+)  # petroff6: apart under every colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 SIGNED = "PuOr_r"  # purple pushes down, orange pushes up
 MASKED = "#ececec"

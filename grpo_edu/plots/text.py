@@ -64,11 +64,15 @@ def weights_on_text(
         )
     rows = range(len(rollouts)) if rows is None else rows
     if any(not 0 <= i < len(rollouts) for i in rows):
-        raise ValueError(f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}.")
+        raise ValueError(
+            f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}."
+        )
     panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
     norm = common_scale(panels)
     columns = [
-        f"<div><h3>{escape(recipe.name)}</h3>" + "".join(_completion(i, rollouts, data, norm) for i in rows) + "</div>"
+        f"<div><h3>{escape(recipe.name)}</h3>"
+        + "".join(_completion(i, rollouts, data, norm) for i in rows)
+        + "</div>"
         for recipe, data in zip(recipes, panels, strict=True)
     ]
     unit = "% of the step's push" if relative else "gradient weight per token"
@@ -81,7 +85,9 @@ def legend(norm: TwoSlopeNorm, unit: str) -> str:
     ends = np.linspace(norm.vmin or 0, norm.vmax or 0, 5)
     swatches = "".join(f'<td style="{_colour(value, norm)}">{value:+.3g}</td>' for value in ends)
     signs = '<span class="up">solid underline</span>: pushed up, <span class="down">dashed</span>: pushed down, '
-    rest = '<span class="clipped">hatched</span>: clipped, <span class="out">grey</span>: not trained'
+    rest = (
+        '<span class="clipped">hatched</span>: clipped, <span class="out">grey</span>: not trained'
+    )
     return f'<table aria-label="legend"><tr><th>{unit}</th>{swatches}</tr></table><p class="head">{signs}{rest}</p>'
 
 

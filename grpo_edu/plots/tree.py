@@ -13,7 +13,9 @@ PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"
 
 
 @picture
-def token_tree(logits: Logits, reward: Tensor, vocabulary: str, *, title: str | None = None) -> Picture:
+def token_tree(
+    logits: Logits, reward: Tensor, vocabulary: str, *, title: str | None = None
+) -> Picture:
     """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that token, orange above 0, purple below.
 
     Args:
@@ -24,14 +26,20 @@ def token_tree(logits: Logits, reward: Tensor, vocabulary: str, *, title: str | 
     """
     horizon, width = len(logits), len(vocabulary)
     v, a = values(logits, reward), advantages(logits, reward)
-    norm, colours = symmetric(torch.cat([table.reshape(-1) for table in a]).tolist()), matplotlib.colormaps[SIGNED]
+    norm, colours = (
+        symmetric(torch.cat([table.reshape(-1) for table in a]).tolist()),
+        matplotlib.colormaps[SIGNED],
+    )
     figure = new_figure(8.4, 0.8 + 0.45 * len(reward))
     panel = figure.subplots()
     for depth, table in enumerate(a):
         for child, gap in enumerate(table.reshape(-1).tolist()):
             xs, ys = (
                 (depth, depth + 1),
-                (_height(child // width, depth, width, horizon), _height(child, depth + 1, width, horizon)),
+                (
+                    _height(child // width, depth, width, horizon),
+                    _height(child, depth + 1, width, horizon),
+                ),
             )
             panel.plot(
                 xs,
@@ -42,16 +50,45 @@ def token_tree(logits: Logits, reward: Tensor, vocabulary: str, *, title: str | 
                 zorder=1,
             )
             place = (0.45 * xs[0] + 0.55 * xs[1], 0.45 * ys[0] + 0.55 * ys[1])
-            panel.annotate(f"{gap:+.3f}" if gap else "0", place, ha="center", va="center", fontsize=8, zorder=3, bbox=PLAIN)
+            panel.annotate(
+                f"{gap:+.3f}" if gap else "0",
+                place,
+                ha="center",
+                va="center",
+                fontsize=8,
+                zorder=3,
+                bbox=PLAIN,
+            )
     for depth, column in enumerate(v):
-        for i, (prefix, value) in enumerate(zip(words(vocabulary, depth), column.tolist(), strict=True)):
-            word = f"{prefix}: r = {value:g}" if depth == horizon else f"{prefix or 'start'}: V = {value:.3f}"
+        for i, (prefix, value) in enumerate(
+            zip(words(vocabulary, depth), column.tolist(), strict=True)
+        ):
+            word = (
+                f"{prefix}: r = {value:g}"
+                if depth == horizon
+                else f"{prefix or 'start'}: V = {value:.3f}"
+            )
             box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "#888888"}
-            panel.text(depth, _height(i, depth, width, horizon), word, ha="center", va="center", fontsize=8, bbox=box, zorder=2)
-    panel.set(xlim=(-0.35, horizon + 0.35), xticks=range(horizon + 1), yticks=[], xlabel="tokens written")
+            panel.text(
+                depth,
+                _height(i, depth, width, horizon),
+                word,
+                ha="center",
+                va="center",
+                fontsize=8,
+                bbox=box,
+                zorder=2,
+            )
+    panel.set(
+        xlim=(-0.35, horizon + 0.35), xticks=range(horizon + 1), yticks=[], xlabel="tokens written"
+    )
     panel.invert_yaxis()
     panel.spines[:].set_visible(False)
-    figure.suptitle(title or "Every prefix with its value, every token with its advantage Q - V", ha="left", x=0.01)
+    figure.suptitle(
+        title or "Every prefix with its value, every token with its advantage Q - V",
+        ha="left",
+        x=0.01,
+    )
     evidence(figure, "exact")
     return figure
 

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 @picture
 def ratios_by_update(
-    table: pd.DataFrame, labels: Sequence[str], *, band: tuple[float, float] = (0.8, 1.2), title: str | None = None
+    table: pd.DataFrame,
+    labels: Sequence[str],
+    *,
+    band: tuple[float, float] = (0.8, 1.2),
+    title: str | None = None,
 ) -> Picture:
     """Left: ratio of each completion against the update. Right: share of completions that the clip has silenced.
 
@@ -28,10 +32,20 @@ def ratios_by_update(
     left.axhspan(*band, color="#dddddd", zorder=0, label="clip band")
     for i, label in enumerate(labels):
         style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markersize": 4}
-        left.plot(table["update"], table[f"ratio_{i}"], label=label, markevery=max(1, len(table) // 12), **style)
+        left.plot(
+            table["update"],
+            table[f"ratio_{i}"],
+            label=label,
+            markevery=max(1, len(table) // 12),
+            **style,
+        )
     right.step(table["update"], 100 * table["clip_fraction"], where="mid", color=COLOURS[2])
     left.set(xlabel="update on the same rollout", ylabel="importance ratio ρ")
-    right.set(xlabel="update on the same rollout", ylabel="completions without a gradient, %", ylim=(-3, 103))
+    right.set(
+        xlabel="update on the same rollout",
+        ylabel="completions without a gradient, %",
+        ylim=(-3, 103),
+    )
     left.legend()
     figure.suptitle(title or "The same rollout, used again and again", ha="left", x=0.01)
     evidence(figure, "exact")

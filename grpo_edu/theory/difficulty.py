@@ -24,7 +24,9 @@ from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 
 
-def neutral_rollouts(lengths: list[int], rewards: list[float], group: list[int], recipe: Recipe) -> Rollouts:
+def neutral_rollouts(
+    lengths: list[int], rewards: list[float], group: list[int], recipe: Recipe
+) -> Rollouts:
     """On-policy rollouts with every optional field that a recipe may ask for, each as neutral as it can be.
 
     Step rewards are there only where the baseline cannot do without them (process supervision): one step, the last token.
@@ -100,7 +102,9 @@ def std_weight(p: float, size: int, *, ddof: int = 0, eps: float = 0.0) -> float
     total = 0.0
     for k in range(1, size):
         sigma = math.sqrt(k * (size - k)) / size
-        total += math.comb(size, k) * p**k * (1 - p) ** (size - k) * sigma**2 / (bessel * sigma + eps)
+        total += (
+            math.comb(size, k) * p**k * (1 - p) ** (size - k) * sigma**2 / (bessel * sigma + eps)
+        )
     return total / (p * (1 - p))
 
 
@@ -167,7 +171,11 @@ def refilled_weights(recipe: Recipe, pass_rates: Sequence[float], size: int) -> 
 
 def without_silent_groups(recipe: Recipe) -> Recipe:
     """The recipe on live groups only. It changes nothing where a group of equal rewards has advantage 0 anyway."""
-    return recipe if drop_dead_groups in recipe.filters else recipe.but(filters=(*recipe.filters, drop_dead_groups))
+    return (
+        recipe
+        if drop_dead_groups in recipe.filters
+        else recipe.but(filters=(*recipe.filters, drop_dead_groups))
+    )
 
 
 def softmax_weight(p: float, size: int, tau: float) -> float:

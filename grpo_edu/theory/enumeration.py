@@ -26,11 +26,15 @@ class Groups(NamedTuple):
     mask: Tensor
 
 
-def completions(p: float, stop_right: float, stop_wrong: float, cap: int) -> list[tuple[float, int, int, bool]]:
+def completions(
+    p: float, stop_right: float, stop_wrong: float, cap: int
+) -> list[tuple[float, int, int, bool]]:
     """(chance, reward, length, stopped) of every completion."""
     found = []
     for reward, branch, stop in ((1, p, stop_right), (0, 1 - p, stop_wrong)):
-        found += [(branch * (1 - stop) ** (n - 1) * stop, reward, n, True) for n in range(1, cap + 1)]
+        found += [
+            (branch * (1 - stop) ** (n - 1) * stop, reward, n, True) for n in range(1, cap + 1)
+        ]
         found.append((branch * (1 - stop) ** cap, reward, cap, False))
     return found
 
@@ -51,7 +55,9 @@ def group_weights(recipe: Recipe, groups: Groups, micro_batch: Tensor | None = N
     group = torch.zeros(size, dtype=torch.long)
 
     def loss(logp: Tensor, mask: Tensor, reward: Tensor) -> Tensor:
-        rollouts = Rollouts.unchecked(logp=logp, mask=mask, reward=reward, group=group, max_new_tokens=cap)
+        rollouts = Rollouts.unchecked(
+            logp=logp, mask=mask, reward=reward, group=group, max_new_tokens=cap
+        )
         return recipe.loss(rollouts, micro_batch=micro_batch)
 
     logp = torch.full(groups.mask.shape, -1.0, dtype=torch.float64)
@@ -76,16 +82,22 @@ def group_gradients(
     """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong stop logit)."""
     groups = all_groups(p, stop_right, stop_wrong, size, cap)
     weights = group_weights(recipe, groups)
-    return groups.chance, (weights[..., None] * scores(groups, p, stop_right, stop_wrong)).sum(dim=(1, 2))
+    return groups.chance, (weights[..., None] * scores(groups, p, stop_right, stop_wrong)).sum(
+        dim=(1, 2)
+    )
 
 
-def expected_gradient(recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int) -> Tensor:
+def expected_gradient(
+    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+) -> Tensor:
     """``[3]`` the mean over all groups."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)
     return chance @ gradients
 
 
-def relative_variance(recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int) -> float:
+def relative_variance(
+    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+) -> float:
     r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common factor cancels."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)
     mean = chance @ gradients

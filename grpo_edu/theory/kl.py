@@ -10,7 +10,9 @@ from torch import Tensor
 from ..objective import axes
 
 
-def in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor, behaviour: Tensor | None = None) -> tuple[float, Tensor]:
+def in_loss(
+    estimator: axes.Choice, logits: Tensor, reference: Tensor, behaviour: Tensor | None = None
+) -> tuple[float, Tensor]:
     """Expected value, and the gradient by the logits that a step on the estimator in the loss has.
 
     Args:
@@ -95,5 +97,7 @@ def settle(
     logits = reference.detach().clone()
     for _ in range(steps):
         chance = logits.softmax(0)
-        logits = logits + rate * (chance * (reward - chance @ reward) - beta * pull(logits, reference))
+        logits = logits + rate * (
+            chance * (reward - chance @ reward) - beta * pull(logits, reference)
+        )
     return logits.softmax(0)

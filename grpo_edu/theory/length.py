@@ -55,9 +55,13 @@ def token_mean_drift(stop: float, rows: int, cap: int) -> float:
     lengths = torch.arange(1, cap + 1, dtype=torch.float64)
     total = law.clone()
     total[-1] = total[-1] + ran_out
-    others = torch.ones(1, dtype=torch.float64)  # law of the sum of the other lengths, from its smallest value on
+    others = torch.ones(
+        1, dtype=torch.float64
+    )  # law of the sum of the other lengths, from its smallest value on
     for _ in range(rows - 1):
-        others = torch.nn.functional.conv1d(others.view(1, 1, -1), total.flip(0).view(1, 1, -1), padding=cap - 1).view(-1)
+        others = torch.nn.functional.conv1d(
+            others.view(1, 1, -1), total.flip(0).view(1, 1, -1), padding=cap - 1
+        ).view(-1)
     rest = torch.arange(len(others), dtype=torch.float64) + (rows - 1)
     inverse = (others / (lengths[:, None] + rest)).sum(dim=1)
     stopped = (law * (1 - stop * lengths) * inverse).sum()
@@ -69,7 +73,11 @@ def field(mode: float, right: float, wrong: float, size: int) -> Tensor:
 
     .. math:: F = \frac{G-1}{G}\,(\nabla u - p\,\nabla m),\qquad u = E[r/L],\ m = E[1/L]
     """
-    p, e_right, e_wrong = _sigmoid(mode), _inverse_length(_sigmoid(right)), _inverse_length(_sigmoid(wrong))
+    p, e_right, e_wrong = (
+        _sigmoid(mode),
+        _inverse_length(_sigmoid(right)),
+        _inverse_length(_sigmoid(wrong)),
+    )
     slope = p * (1 - p)
     parts = [
         slope * (p * e_wrong + (1 - p) * e_right),
@@ -88,7 +96,13 @@ def curl(mode: float, wrong: float, size: int) -> float:
     return -(size - 1) / size * p * (1 - p) ** 2 * sequence_mean_drift(_sigmoid(wrong))
 
 
-def loop_integral(size: int, mode: tuple[float, float], wrong: tuple[float, float], right: float, points: int = 2000) -> float:
+def loop_integral(
+    size: int,
+    mode: tuple[float, float],
+    wrong: tuple[float, float],
+    right: float,
+    points: int = 2000,
+) -> float:
     """Work of the field around the rectangle mode × wrong, counter-clockwise; 0 for a gradient."""
     total = 0.0
     corners = [(mode[0], wrong[0]), (mode[1], wrong[0]), (mode[1], wrong[1]), (mode[0], wrong[1])]
@@ -118,7 +132,9 @@ def power_drift(stop: float, alpha: float, cap: int) -> float:
     """
     law, ran_out = length_law(stop, cap)
     lengths = torch.arange(1, cap + 1, dtype=torch.float64)
-    tilted = (law * lengths ** (alpha - 1) * (1 - stop * lengths)).sum() - ran_out * cap ** (alpha - 1) * stop * cap
+    tilted = (law * lengths ** (alpha - 1) * (1 - stop * lengths)).sum() - ran_out * cap ** (
+        alpha - 1
+    ) * stop * cap
     return (tilted / ((law * lengths**alpha).sum() + ran_out * cap**alpha)).item()
 
 
@@ -146,7 +162,10 @@ def branch(stop: float, cap: int, prefix: int = 0) -> Branch:
     law, ran_out = length_law(stop, cap)
     chance = torch.cat([torch.zeros(prefix + 1, dtype=torch.float64), law])
     pull = torch.cat(
-        [torch.zeros(prefix + 1, dtype=torch.float64), law * (1 - stop * torch.arange(1, cap + 1, dtype=torch.float64))]
+        [
+            torch.zeros(prefix + 1, dtype=torch.float64),
+            law * (1 - stop * torch.arange(1, cap + 1, dtype=torch.float64)),
+        ]
     )
     chance[-1] += ran_out
     pull[-1] -= ran_out * stop * cap
@@ -190,20 +209,33 @@ def token_mean_gradient(
     size = len(advantages[0]) - 1
     n = size if rows is None else rows
     if not 1 <= n <= size or (prompts > 1 and n < size):
-        raise ValueError(f"rows is {n} with {prompts} prompts: expected 1 to {size}, or None where prompts share a step.")
+        raise ValueError(
+            f"rows is {n} with {prompts} prompts: expected 1 to {size}, or None where prompts share a step."
+        )
     others = _power(p * right.chance + (1 - p) * wrong.chance, (prompts - 1) * size)
     gradient = [0.0, 0.0]
     for s in range(n):
-        rest = _convolve(others, _convolve(_power(right.chance, s), _power(wrong.chance, n - 1 - s)))
+        rest = _convolve(
+            others, _convolve(_power(right.chance, s), _power(wrong.chance, n - 1 - s))
+        )
         for u in range(size - n + 1):
             chance = _binomial(n - 1, s, p) * _binomial(size - n, u, p) * n * prompts
-            gradient[0] += chance * p * advantages[0][s + u + 1].item() * _per_token(right.pull, rest)
-            gradient[1] += chance * (1 - p) * advantages[1][s + u].item() * _per_token(wrong.pull, rest)
+            gradient[0] += (
+                chance * p * advantages[0][s + u + 1].item() * _per_token(right.pull, rest)
+            )
+            gradient[1] += (
+                chance * (1 - p) * advantages[1][s + u].item() * _per_token(wrong.pull, rest)
+            )
     return gradient[0], gradient[1]
 
 
 def balanced_gradient(
-    advantages: tuple[Tensor, Tensor], p: float, hazards: tuple[float, float], cap: int, *, prefix: int = 0
+    advantages: tuple[Tensor, Tensor],
+    p: float,
+    hazards: tuple[float, float],
+    cap: int,
+    *,
+    prefix: int = 0,
 ) -> tuple[float, float]:
     r"""The same under balanced aggregation, where each sign of the advantage has its own denominator.
 
@@ -216,7 +248,9 @@ def balanced_gradient(
     """
     size = len(advantages[0]) - 1
     if (advantages[0] * advantages[1] > 0).any():
-        raise ValueError("right and wrong completions have advantages of one sign: expected a centred advantage.")
+        raise ValueError(
+            "right and wrong completions have advantages of one sign: expected a centred advantage."
+        )
     gradient = []
     for side, (hazard, advantage) in enumerate(zip(hazards, advantages, strict=True)):
         one, total = branch(hazard, cap, prefix), 0.0
@@ -257,9 +291,13 @@ def length_power_gradient(
         mix = torch.zeros_like(y)
         for s in range(size):
             a = advantage[s + 1 - k].item()
-            mix = mix + a * math.comb(size - 1, s) * (p * right) ** s * ((1 - p) * wrong) ** (size - 1 - s)
+            mix = mix + a * math.comb(size - 1, s) * (p * right) ** s * ((1 - p) * wrong) ** (
+                size - 1 - s
+            )
         own = decay @ (x * side.pull[prefix + 1 :])
-        gradient.append(((1 - p if k else p) * size / length * 0.05 * (own * mix * y.exp()).sum()).item())
+        gradient.append(
+            ((1 - p if k else p) * size / length * 0.05 * (own * mix * y.exp()).sum()).item()
+        )
     return gradient[0], gradient[1]
 
 
@@ -274,7 +312,9 @@ def _binomial(n: int, k: int, p: float) -> float:
 
 def _convolve(a: Tensor, b: Tensor) -> Tensor:
     """Law of a sum from the laws of its two parts, each from 0 on."""
-    return torch.nn.functional.conv1d(a.view(1, 1, -1), b.flip(0).view(1, 1, -1), padding=len(b) - 1).view(-1)
+    return torch.nn.functional.conv1d(
+        a.view(1, 1, -1), b.flip(0).view(1, 1, -1), padding=len(b) - 1
+    ).view(-1)
 
 
 def _power(law: Tensor, times: int) -> Tensor:

@@ -25,7 +25,9 @@ Logits = Sequence[Tensor]
 
 def uniform(vocabulary: int, horizon: int) -> list[Tensor]:
     """Logits of the policy that draws every token evenly."""
-    return [torch.zeros(vocabulary**depth, vocabulary, dtype=torch.float64) for depth in range(horizon)]
+    return [
+        torch.zeros(vocabulary**depth, vocabulary, dtype=torch.float64) for depth in range(horizon)
+    ]
 
 
 def words(vocabulary: str, horizon: int) -> list[str]:
@@ -38,7 +40,10 @@ def along(tables: Sequence[Tensor]) -> Tensor:
     horizon, size = len(tables), tables[-1].numel()
     number = torch.arange(size)
     vocabulary = tables[-1].shape[1]
-    return torch.stack([t.reshape(-1)[number // vocabulary ** (horizon - d - 1)] for d, t in enumerate(tables)], dim=1)
+    return torch.stack(
+        [t.reshape(-1)[number // vocabulary ** (horizon - d - 1)] for d, t in enumerate(tables)],
+        dim=1,
+    )
 
 
 def log_probs(logits: Logits) -> Tensor:
@@ -87,7 +92,9 @@ def weightings(logits: Logits, reward: Tensor, constant: float = 0.0) -> dict[st
 def exact_gradient(logits: Logits, reward: Tensor) -> Tensor:
     """``[P]`` gradient of the expected reward by all logits, depth by depth, by autograd through the values. No log-probability enters."""
     leaves = [table.detach().clone().requires_grad_() for table in logits]
-    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(values(leaves, reward)[0].sum(), leaves)])
+    return torch.cat(
+        [g.reshape(-1) for g in torch.autograd.grad(values(leaves, reward)[0].sum(), leaves)]
+    )
 
 
 def scores(logits: Logits) -> Tensor:
@@ -133,7 +140,9 @@ def state_table(logits: Logits, reward: Tensor, vocabulary: str) -> pd.DataFrame
     for depth in range(len(logits)):
         for i, prefix in enumerate(words(vocabulary, depth)):
             state = v[depth][i].item()
-            each = {f"Q({c})": state + x for c, x in zip(vocabulary, a[depth][i].tolist(), strict=True)}
+            each = {
+                f"Q({c})": state + x for c, x in zip(vocabulary, a[depth][i].tolist(), strict=True)
+            }
             gap = {f"A({c})": x for c, x in zip(vocabulary, a[depth][i].tolist(), strict=True)}
             rows.append({"prefix": prefix or "(start)", "V": state, **each, **gap})
     return pd.DataFrame(rows).set_index("prefix")
@@ -150,7 +159,9 @@ def group_gradient(recipe: Recipe, logits: Logits, reward: Tensor, size: int) ->
     return groups.chance @ gradient
 
 
-def group_comparison(recipes: Sequence[Recipe], logits: Logits, reward: Tensor, size: int) -> pd.DataFrame:
+def group_comparison(
+    recipes: Sequence[Recipe], logits: Logits, reward: Tensor, size: int
+) -> pd.DataFrame:
     """One row per recipe: its expected update as a ``factor`` times the exact gradient, and the ``cosine`` between the two (1: same direction)."""
     import pandas as pd
 
@@ -158,5 +169,8 @@ def group_comparison(recipes: Sequence[Recipe], logits: Logits, reward: Tensor, 
     for recipe in recipes:
         update = group_gradient(recipe, logits, reward, size)
         inner, length = (update @ exact).item(), exact.norm().item()
-        rows[recipe.name] = {"factor": inner / length**2, "cosine": inner / (length * update.norm().item())}
+        rows[recipe.name] = {
+            "factor": inner / length**2,
+            "cosine": inner / (length * update.norm().item()),
+        }
     return pd.DataFrame.from_dict(rows, orient="index")

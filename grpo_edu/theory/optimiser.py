@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 
-def adamw_updates(gradients: Tensor, *, lr: float, betas: tuple[float, float], eps: float) -> Tensor:
+def adamw_updates(
+    gradients: Tensor, *, lr: float, betas: tuple[float, float], eps: float
+) -> Tensor:
     r"""``[K, D]`` changes of the parameters for ``[K, D]`` gradients in a row, without weight decay.
 
     .. math:: \Delta_k = -\eta\,\frac{\hat m_k}{\sqrt{\hat v_k} + \epsilon}
@@ -19,5 +21,7 @@ def adamw_updates(gradients: Tensor, *, lr: float, betas: tuple[float, float], e
     for k, g in enumerate(gradients, start=1):
         first = betas[0] * first + (1 - betas[0]) * g
         second = betas[1] * second + (1 - betas[1]) * g**2
-        updates.append(-lr * first / (1 - betas[0] ** k) / ((second / (1 - betas[1] ** k)).sqrt() + eps))
+        updates.append(
+            -lr * first / (1 - betas[0] ** k) / ((second / (1 - betas[1] ** k)).sqrt() + eps)
+        )
     return torch.stack(updates)

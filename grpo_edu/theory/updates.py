@@ -48,8 +48,13 @@ def reuse(
     theta = logits.detach().double().clone()
     velocity, old = torch.zeros_like(theta), theta.log_softmax(0)[taken][:, None]
     rows, mask = [], torch.ones_like(old, dtype=torch.bool)
-    rewards, group = torch.as_tensor(reward, dtype=torch.float64), torch.zeros(len(taken), dtype=torch.long)
-    rollouts = Rollouts(logp=old, old_logp=old, mask=mask, reward=rewards, group=group, max_new_tokens=1)
+    rewards, group = (
+        torch.as_tensor(reward, dtype=torch.float64),
+        torch.zeros(len(taken), dtype=torch.long),
+    )
+    rollouts = Rollouts(
+        logp=old, old_logp=old, mask=mask, reward=rewards, group=group, max_new_tokens=1
+    )
     plan = recipe.plan(rollouts)
     for number in range(1, updates + 1):
         leaf = theta.clone().requires_grad_()
@@ -58,7 +63,10 @@ def reuse(
         gradient = torch.autograd.grad(loss, leaf)[0]
         parts = factors(recipe, current.with_logp(current.logp.detach()), plan)
         lost = ((parts["gate"] == 0) & (parts["advantage"] != 0)).double().mean().item()
-        ratios = {f"ratio_{i}": x for i, x in enumerate((current.logp.detach() - old).exp()[:, 0].tolist())}
+        ratios = {
+            f"ratio_{i}": x
+            for i, x in enumerate((current.logp.detach() - old).exp()[:, 0].tolist())
+        }
         rows.append(
             {
                 "update": number,

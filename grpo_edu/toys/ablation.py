@@ -28,7 +28,11 @@ HARD, MEDIUM = 0.1, 0.5  # initial pass rate up to HARD is hard; within a tenth 
 def cells() -> dict[tuple[str, str], Recipe]:
     """The four recipes by (aggregation, scale); ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO."""
     base = Recipe(baseline=group_mean, surrogate=CLIP)
-    return {(a, s): base.but(f"{a}, {s}", aggregation=AGGREGATIONS[a], scale=SCALES[s]) for a in AGGREGATIONS for s in SCALES}
+    return {
+        (a, s): base.but(f"{a}, {s}", aggregation=AGGREGATIONS[a], scale=SCALES[s])
+        for a in AGGREGATIONS
+        for s in SCALES
+    }
 
 
 def ablate(
@@ -61,7 +65,9 @@ def ablate(
     import pandas as pd
 
     if len(range(seeds) if isinstance(seeds, int) else seeds) < 5:
-        raise ValueError(f"seeds is {seeds}: expected at least 5, so that an interval means something.")
+        raise ValueError(
+            f"seeds is {seeds}: expected at least 5, so that an interval means something."
+        )
     policy = policy or Stopping(right=(0.05,) * 4 + (0.5,) * 4)
     training = training or Training(steps=10, prompts=8, samples=16, learning_rate=1.0)
     named = cells()
@@ -70,13 +76,26 @@ def ablate(
     if match:
         batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
         rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
-    table = stopping.train(recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress)
-    ends = {cell: outcomes(table.loc[table["recipe"] == one.name], policy) for cell, one in named.items()}
-    rows = [{"aggregation": a, "scale": s, **_row(ends[a, s], o)} for (a, s) in named for o in OUTCOMES]
+    table = stopping.train(
+        recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress
+    )
+    ends = {
+        cell: outcomes(table.loc[table["recipe"] == one.name], policy)
+        for cell, one in named.items()
+    }
+    rows = [
+        {"aggregation": a, "scale": s, **_row(ends[a, s], o)} for (a, s) in named for o in OUTCOMES
+    ]
     by_aggregation = _mean([ends["sequence_mean", s] - ends["constant", s] for s in SCALES])
     by_scale = _mean([ends[a, "group_std"] - ends[a, "unscaled"] for a in AGGREGATIONS])
-    rows += [{"aggregation": "sequence_mean - constant", "scale": "both", **_row(by_aggregation, o)} for o in OUTCOMES]
-    rows += [{"aggregation": "both", "scale": "group_std - unscaled", **_row(by_scale, o)} for o in OUTCOMES]
+    rows += [
+        {"aggregation": "sequence_mean - constant", "scale": "both", **_row(by_aggregation, o)}
+        for o in OUTCOMES
+    ]
+    rows += [
+        {"aggregation": "both", "scale": "group_std - unscaled", **_row(by_scale, o)}
+        for o in OUTCOMES
+    ]
     return pd.DataFrame(rows)
 
 
@@ -95,11 +114,18 @@ def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
     start = torch.tensor(policy.attempts, dtype=torch.float64)
     hard, medium = start <= HARD, (start - MEDIUM).abs() <= 0.1
     if not hard.any() or not medium.any():
-        raise ValueError(f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM}).")
+        raise ValueError(
+            f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM})."
+        )
     end = table.loc[table["step"] == table["step"].max()].set_index("seed")
     rates = torch.tensor(end[[f"pass_rate_{k}" for k in range(len(start))]].to_numpy())
     at_first = policy.pass_rate(policy.start())
     gain = rates.clamp(1e-12, 1 - 1e-12).logit() - at_first.logit()
     hard_gain, medium_gain = gain[:, hard].mean(1).numpy(), gain[:, medium].mean(1).numpy()
-    columns = {"length_gap": end["gap"], "stop_gap": end["stop_gap"], "hard_gain": hard_gain, "medium_gain": medium_gain}
+    columns = {
+        "length_gap": end["gap"],
+        "stop_gap": end["stop_gap"],
+        "hard_gain": hard_gain,
+        "medium_gain": medium_gain,
+    }
     return pd.DataFrame(columns).assign(hard_over_medium=hard_gain / medium_gain)

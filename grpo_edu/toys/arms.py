@@ -58,10 +58,15 @@ class Arms:
 def clip_recipes(eps_high: Sequence[float] = (0.2, 0.28, 0.4)) -> list[Recipe]:
     """GRPO advantages and a token mean under several upper clip bounds; only ``eps_high`` differs."""
     base = by_name("dapo(step)")
-    return [base.but(f"eps_high={e:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(e))) for e in eps_high]
+    return [
+        base.but(f"eps_high={e:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(e)))
+        for e in eps_high
+    ]
 
 
-def draw(theta: Tensor, setting: Arms, training: Training, sources: Sequence[torch.Generator]) -> Draw:
+def draw(
+    theta: Tensor, setting: Arms, training: Training, sources: Sequence[torch.Generator]
+) -> Draw:
     """One rollout of every seed, ``theta`` ``[S, P, arms]``; ``actions``: the arm of each completion, and its probability."""
     chance = torch.softmax(theta, -1).repeat_interleave(training.samples, dim=1)
     u = uniform(sources, chance.shape[1])
@@ -76,7 +81,11 @@ def draw(theta: Tensor, setting: Arms, training: Training, sources: Sequence[tor
 
 def logp_of(samples: int, theta: Tensor, actions: tuple[Tensor, ...]) -> Tensor:
     """``[N, 1]`` log-probability of one seed's arms."""
-    return torch.log_softmax(theta, -1).repeat_interleave(samples, dim=0).gather(1, actions[0][:, None])
+    return (
+        torch.log_softmax(theta, -1)
+        .repeat_interleave(samples, dim=0)
+        .gather(1, actions[0][:, None])
+    )
 
 
 def train(
@@ -122,12 +131,23 @@ def train(
     )
 
 
-def _columns(theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None) -> dict[str, Tensor]:
+def _columns(
+    theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None
+) -> dict[str, Tensor]:
     chance = torch.softmax(theta, -1)
     entropy = -torch.xlogy(chance, chance).sum(-1).mean(1)
     nothing = torch.full_like(entropy, torch.nan)
     columns = {"pass_rate": chance[..., : setting.right].sum(-1).mean(1), "entropy": entropy}
-    names = ("reward", "clip_fraction", "clip_up", "clip_down", "prob_up_clipped", "prob_sampled", "loss", "gradient_norm")
+    names = (
+        "reward",
+        "clip_fraction",
+        "clip_up",
+        "clip_down",
+        "prob_up_clipped",
+        "prob_sampled",
+        "loss",
+        "gradient_norm",
+    )
     columns |= dict.fromkeys((*names, "norm_clipped"), nothing)
     if batch is None or seen is None:
         return columns
@@ -136,4 +156,8 @@ def _columns(theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None
     columns |= {"reward": batch.reward.mean(1), "clip_fraction": clipped.abs().mean(1)}
     columns |= {"clip_up": up.mean(1), "clip_down": down.mean(1)}
     columns |= {"prob_up_clipped": (up * picked).sum(1) / up.sum(1), "prob_sampled": picked.mean(1)}
-    return columns | {"loss": seen.loss, "gradient_norm": seen.gradient_norm, "norm_clipped": seen.norm_clipped}
+    return columns | {
+        "loss": seen.loss,
+        "gradient_norm": seen.gradient_norm,
+        "norm_clipped": seen.norm_clipped,
+    }

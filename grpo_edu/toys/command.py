@@ -14,20 +14,39 @@ if TYPE_CHECKING:
     from ..objective.recipe import Recipe
     from .training import Training
 
-app = typer.Typer(no_args_is_help=True, help="Train a policy small enough to be checked against theory.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train a policy small enough to be checked against theory."
+)
 
 Recipes = Annotated[list[str] | None, typer.Option("--recipe", help="A recipe; may be repeated.")]
 Seeds = Annotated[int, typer.Option(help="Runs, seeds 0 … N-1; below 5 an interval says little.")]
 Steps = Annotated[int, typer.Option(help="Rollouts.")]
 Samples = Annotated[int, typer.Option(help="Completions per prompt, G.")]
 Prompts = Annotated[int, typer.Option(help="Prompts per step.")]
-Rate = Annotated[float, typer.Option(help="Learning rate of the first recipe; the others start with its push (see --match).")]
+Rate = Annotated[
+    float,
+    typer.Option(
+        help="Learning rate of the first recipe; the others start with its push (see --match)."
+    ),
+]
 Optimizer = Annotated[str, typer.Option(help="sgd or adamw.")]
-Updates = Annotated[int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")]
-MicroBatches = Annotated[int, typer.Option(help="Slices of the step; the micro-batch scope looks at them.")]
+Updates = Annotated[
+    int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")
+]
+MicroBatches = Annotated[
+    int, typer.Option(help="Slices of the step; the micro-batch scope looks at them.")
+]
 MaxNorm = Annotated[float | None, typer.Option(help="Clip the gradient norm of each seed to this.")]
-Placebo = Annotated[bool, typer.Option("--placebo", help="Shuffle rewards inside each group: nothing can be learnt.")]
-Match = Annotated[bool, typer.Option("--match/--no-match", help="Scale learning rates so that first steps are equally large.")]
+Placebo = Annotated[
+    bool,
+    typer.Option("--placebo", help="Shuffle rewards inside each group: nothing can be learnt."),
+]
+Match = Annotated[
+    bool,
+    typer.Option(
+        "--match/--no-match", help="Scale learning rates so that first steps are equally large."
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="Folder for the CSV and the picture.")]
 
 
@@ -47,7 +66,9 @@ def length(
     max_norm: MaxNorm = None,
     placebo: Placebo = False,
     match: Match = True,
-    exact: Annotated[bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")
+    ] = False,
     out: Out = None,
 ) -> None:
     """Does the loss make wrong completions longer? Two branches that only decide when to stop.
@@ -61,8 +82,21 @@ def length(
         from .compare import matched_learning_rate, push_sizes
         from .flow import flow
 
-        training = _training(steps, prompts, samples, learning_rate, optimizer, updates, micro_batches, max_norm, placebo)
-        policy, chosen = stopping.Stopping(mode=mode, cap=cap), _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
+        training = _training(
+            steps,
+            prompts,
+            samples,
+            learning_rate,
+            optimizer,
+            updates,
+            micro_batches,
+            max_norm,
+            placebo,
+        )
+        policy, chosen = (
+            stopping.Stopping(mode=mode, cap=cap),
+            _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact),
+        )
         rates = None
         if match and optimizer == "sgd":
             batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
@@ -81,9 +115,14 @@ def difficulty(
     seeds: Seeds = 8,
     steps: Steps = 300,
     mode: Annotated[
-        str, typer.Option(help="Groups: plain, refill (new prompts for dead groups) or reroll (same prompt).")
+        str,
+        typer.Option(
+            help="Groups: plain, refill (new prompts for dead groups) or reroll (same prompt)."
+        ),
     ] = "plain",
-    features: Annotated[int, typer.Option(help="Parameters that all prompts share; 0: one logit per prompt.")] = 0,
+    features: Annotated[
+        int, typer.Option(help="Parameters that all prompts share; 0: one logit per prompt.")
+    ] = 0,
     samples: Samples = 16,
     prompts: Prompts = 50,
     learning_rate: Rate = 10.0,
@@ -104,20 +143,35 @@ def difficulty(
         from . import difficulty as toy
         from .compare import gradient_sizes, matched_learning_rate
 
-        training = _training(steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo)
-        setting, chosen = toy.Difficulty(sampling=mode, features=features), _named(recipe or ["grpo", "rloo", "maxrl"])
+        training = _training(
+            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
+        )
+        setting, chosen = (
+            toy.Difficulty(sampling=mode, features=features),
+            _named(recipe or ["grpo", "rloo", "maxrl"]),
+        )
         rates = None
         if match and optimizer == "sgd":
-            rates = matched_learning_rate(gradient_sizes(toy.train, chosen, setting, training, seeds=16), learning_rate)
+            rates = matched_learning_rate(
+                gradient_sizes(toy.train, chosen, setting, training, seeds=16), learning_rate
+            )
         table = _trained(toy.train, chosen, setting, training, seeds, rates)
-        columns = ["pass_rate", "bucket_0", f"bucket_{setting.buckets // 2}", f"bucket_{setting.buckets - 1}", "rollouts"]
+        columns = [
+            "pass_rate",
+            "bucket_0",
+            f"bucket_{setting.buckets // 2}",
+            f"bucket_{setting.buckets - 1}",
+            "rollouts",
+        ]
         _report(table, columns, rates, out, "toy_difficulty", "difficulty_progress")
 
 
 @app.command()
 def clip(
     recipe: Recipes = None,
-    eps_high: Annotated[list[float] | None, typer.Option(help="Upper clip bounds, where no recipe is given.")] = None,
+    eps_high: Annotated[
+        list[float] | None, typer.Option(help="Upper clip bounds, where no recipe is given.")
+    ] = None,
     seeds: Seeds = 8,
     steps: Steps = 100,
     arms: Annotated[int, typer.Option(help="Arms per prompt.")] = 50,
@@ -140,7 +194,9 @@ def clip(
     with plain_errors():
         from . import arms as toy
 
-        training = _training(steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo)
+        training = _training(
+            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
+        )
         if recipe and eps_high:
             raise ValueError("both --recipe and --eps-high are given: expected one of them.")
         chosen = _named(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
@@ -187,7 +243,12 @@ def _named(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
 
 
 def _trained(
-    train: Callable[..., pd.DataFrame], chosen: Sequence[Recipe], setting: Any, training: Training, seeds: int, rates: Any
+    train: Callable[..., pd.DataFrame],
+    chosen: Sequence[Recipe],
+    setting: Any,
+    training: Training,
+    seeds: int,
+    rates: Any,
 ) -> pd.DataFrame:
     """Run a toy with a progress bar; Ctrl-C ends with exit code 130."""
     try:
@@ -197,7 +258,12 @@ def _trained(
 
 
 def _report(
-    table: pd.DataFrame, columns: Sequence[str], rates: dict[str, float] | None, out: Path | None, name: str, plot: str
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    rates: dict[str, float] | None,
+    out: Path | None,
+    name: str,
+    plot: str,
 ) -> None:
     """Print the last step, and write the table and the picture where a folder is given."""
     import pandas as pd
@@ -208,7 +274,10 @@ def _report(
         typer.echo("learning rates: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items()))
     seeds, step = table["seed"].nunique(), table["step"].max()
     exact = bool(table["reward"].isna().all())
-    typer.echo(f"step {step}, " + ("exact, expected update" if exact else f"simulated, {seeds} seeds, mean [95 % interval]"))
+    typer.echo(
+        f"step {step}, "
+        + ("exact, expected update" if exact else f"simulated, {seeds} seeds, mean [95 % interval]")
+    )
     with pd.option_context("display.width", 200, "display.max_columns", 30):
         typer.echo(last_step(table, columns).to_string())
     if out is None:

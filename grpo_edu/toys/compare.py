@@ -65,10 +65,14 @@ def interval(values: Sequence[float] | Tensor) -> Interval:
     return Interval(mean, mean - half, mean + half, len(x))
 
 
-def intervals(table: pd.DataFrame, value: str, by: Sequence[str] = ("recipe", "step")) -> pd.DataFrame:
+def intervals(
+    table: pd.DataFrame, value: str, by: Sequence[str] = ("recipe", "step")
+) -> pd.DataFrame:
     """Mean and 95 % interval of a column over seeds: ``by``, ``mean, low, high, seeds``. One seed has no interval: NaN; NaN are left out."""
     if value not in table:
-        raise ValueError(f"value is '{value}': expected a column of the table: {', '.join(table.columns)}.")
+        raise ValueError(
+            f"value is '{value}': expected a column of the table: {', '.join(table.columns)}."
+        )
     grouped = table.groupby(list(by), sort=False)[value]
     out = grouped.agg(mean="mean", std="std", seeds="count").reset_index()
     quantile = [t_quantile(n - 1) if n > 1 else float("nan") for n in out["seeds"]]
@@ -92,7 +96,12 @@ def push_sizes(recipes: Recipe | Sequence[Recipe], batches: Sequence[Rollouts]) 
 
 
 def gradient_sizes(
-    train: Callable[..., pd.DataFrame], recipes: Recipe | Sequence[Recipe], setting: Any, training: Training, *, seeds: int = 64
+    train: Callable[..., pd.DataFrame],
+    recipes: Recipe | Sequence[Recipe],
+    setting: Any,
+    training: Training,
+    *,
+    seeds: int = 64,
 ) -> dict[str, float]:
     """Mean gradient norm at step 0 per recipe, of any toy: ``gradient_sizes(stopping.train, recipes, Stopping(), Training())``."""
     first = train(recipes, setting, replace(training, steps=1, updates=1), seeds=seeds)
@@ -100,7 +109,9 @@ def gradient_sizes(
     return {str(name): float(norm) for name, norm in norms.items()}
 
 
-def matched_learning_rate(sizes: Mapping[str, float], learning_rate: float, reference: str | None = None) -> dict[str, float]:
+def matched_learning_rate(
+    sizes: Mapping[str, float], learning_rate: float, reference: str | None = None
+) -> dict[str, float]:
     """Learning rates under which every recipe's first step has the size that the reference has at ``learning_rate``.
 
     ``{"grpo": 2.0, "dr_grpo": 0.5}`` at 1.0 -> ``{"grpo": 1.0, "dr_grpo": 4.0}``
@@ -127,7 +138,9 @@ def last_step(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     end = table.loc[table["step"] == table["step"].max()]
-    shown = {column: intervals(end, column, by=["recipe"]).set_index("recipe") for column in columns}
+    shown = {
+        column: intervals(end, column, by=["recipe"]).set_index("recipe") for column in columns
+    }
     return pd.DataFrame({column: rows.apply(_as_text, axis=1) for column, rows in shown.items()})
 
 

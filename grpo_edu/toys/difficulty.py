@@ -65,7 +65,9 @@ class Difficulty:
                 f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 < hardest <= easiest < 1."
             )
         if self.buckets > self.prompts:
-            raise ValueError(f"buckets is {self.buckets}: expected at most prompts = {self.prompts}.")
+            raise ValueError(
+                f"buckets is {self.buckets}: expected at most prompts = {self.prompts}."
+            )
 
     @property
     def pass_rates(self) -> Tensor:
@@ -87,7 +89,9 @@ class Difficulty:
         if not self.features:
             return torch.eye(self.prompts, dtype=torch.float64)
         place = torch.linspace(0, 1, self.prompts, dtype=torch.float64)[:, None]
-        bumps = torch.exp(-0.5 * ((place - torch.linspace(0, 1, self.features, dtype=torch.float64)) / WIDTH) ** 2)
+        bumps = torch.exp(
+            -0.5 * ((place - torch.linspace(0, 1, self.features, dtype=torch.float64)) / WIDTH) ** 2
+        )
         return bumps / bumps.norm(dim=1, keepdim=True)
 
     def logits(self, theta: Tensor) -> Tensor:
@@ -95,7 +99,9 @@ class Difficulty:
         return self.pass_rates.logit() + theta @ self.design.T
 
 
-def _groups(rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator) -> tuple[Tensor, Tensor, int]:
+def _groups(
+    rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator
+) -> tuple[Tensor, Tensor, int]:
     """Prompts ``[P]``, right or wrong ``[P, G]``, and completions drawn, of one seed with pass rates ``[Q]``."""
     kept, live_count, drawn, prompts = [], 0, 0, torch.empty(0, dtype=torch.long)
     for _ in range(1 if setting.sampling == "plain" else setting.rounds):
@@ -129,11 +135,21 @@ def _filled(
     return prompts[order], right[order], drawn
 
 
-def draw(theta: Tensor, setting: Difficulty, training: Training, sources: Sequence[torch.Generator], spent: Tensor) -> Draw:
+def draw(
+    theta: Tensor,
+    setting: Difficulty,
+    training: Training,
+    sources: Sequence[torch.Generator],
+    spent: Tensor,
+) -> Draw:
     """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before, this step). ``actions``: the prompt of each completion, right."""
     rates = torch.sigmoid(setting.logits(theta))
     prompts, right, costs = zip(
-        *(_groups(rate, setting, training, source) for rate, source in zip(rates, sources, strict=True)), strict=True
+        *(
+            _groups(rate, setting, training, source)
+            for rate, source in zip(rates, sources, strict=True)
+        ),
+        strict=True,
     )
     spent[0] += spent[1]
     spent[1] = torch.tensor(costs, dtype=spent.dtype)
@@ -142,7 +158,9 @@ def draw(theta: Tensor, setting: Difficulty, training: Training, sources: Sequen
     if training.placebo:
         reward = shuffled(reward, sources, training.prompts)
     rows = torch.stack(prompts).repeat_interleave(training.samples, dim=1)
-    return Draw((rows, correct), torch.ones_like(correct)[..., None], reward, torch.zeros_like(correct))
+    return Draw(
+        (rows, correct), torch.ones_like(correct)[..., None], reward, torch.zeros_like(correct)
+    )
 
 
 def logp_of(setting: Difficulty, theta: Tensor, actions: tuple[Tensor, ...]) -> Tensor:
@@ -178,9 +196,14 @@ def train(
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
-    setting, training = setting or Difficulty(), training or Training(prompts=(setting or Difficulty()).prompts)
+    setting, training = (
+        setting or Difficulty(),
+        training or Training(prompts=(setting or Difficulty()).prompts),
+    )
     if training.prompts > setting.prompts:
-        raise ValueError(f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that.")
+        raise ValueError(
+            f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that."
+        )
     chosen = checked(recipes)
     spent = torch.zeros(2, len(generators(seeds)[0]) * len(chosen), dtype=torch.float64)
     return learn(
@@ -198,28 +221,54 @@ def train(
 
 
 def _columns(
-    theta: Tensor, setting: Difficulty, training: Training, batch: Draw | None, seen: Seen | None, spent: Tensor
+    theta: Tensor,
+    setting: Difficulty,
+    training: Training,
+    batch: Draw | None,
+    seen: Seen | None,
+    spent: Tensor,
 ) -> dict[str, Tensor]:
     rates = torch.sigmoid(setting.logits(theta))
     nothing = torch.full_like(rates[:, 0], torch.nan)
     columns = {"pass_rate": rates.mean(1), "pass_at_8": (1 - (1 - rates) ** 8).mean(1)}
-    columns |= {f"bucket_{b}": rates[:, setting.bucket == b].mean(1) for b in range(setting.buckets)}
+    columns |= {
+        f"bucket_{b}": rates[:, setting.bucket == b].mean(1) for b in range(setting.buckets)
+    }
     columns |= {"rollouts": spent.sum(0) if batch is None else spent[0].clone()}
-    columns |= dict.fromkeys(("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing)
+    columns |= dict.fromkeys(
+        ("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing
+    )
     columns |= dict.fromkeys(("clip_fraction", "norm_clipped"), nothing)
     if batch is None or seen is None:
         return columns
     right = batch.actions[1].reshape(len(rates), training.prompts, -1)
     all_right, all_wrong = right.all(-1).double().mean(1), (~right).all(-1).double().mean(1)
-    columns |= {"reward": batch.reward.mean(1), "silent": all_right + all_wrong, "all_right": all_right, "all_wrong": all_wrong}
-    columns |= {"loss": seen.loss, "gradient_norm": seen.gradient_norm, "norm_clipped": seen.norm_clipped}
+    columns |= {
+        "reward": batch.reward.mean(1),
+        "silent": all_right + all_wrong,
+        "all_right": all_right,
+        "all_wrong": all_wrong,
+    }
+    columns |= {
+        "loss": seen.loss,
+        "gradient_norm": seen.gradient_norm,
+        "norm_clipped": seen.norm_clipped,
+    }
     return columns | {"clip_fraction": seen.clipped.abs().mean((1, 2))}
 
 
-def first_reaching(table: pd.DataFrame, column: str = "bucket_0", target: float = 0.9) -> pd.DataFrame:
+def first_reaching(
+    table: pd.DataFrame, column: str = "bucket_0", target: float = 0.9
+) -> pd.DataFrame:
     """Step, and completions drawn, at which a column first reaches the target: ``recipe, seed, step, rollouts``; NaN where it never does."""
     if column not in table:
-        raise ValueError(f"column is '{column}': expected a column of the table: {', '.join(table.columns)}.")
-    reached: Any = table.loc[table[column] >= target].groupby(["recipe", "seed"], sort=False)[["step", "rollouts"]].min()
+        raise ValueError(
+            f"column is '{column}': expected a column of the table: {', '.join(table.columns)}."
+        )
+    reached: Any = (
+        table.loc[table[column] >= target]
+        .groupby(["recipe", "seed"], sort=False)[["step", "rollouts"]]
+        .min()
+    )
     everyone = table.loc[:, ["recipe", "seed"]].drop_duplicates()
     return everyone.merge(reached.reset_index(), on=["recipe", "seed"], how="left")

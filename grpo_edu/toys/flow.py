@@ -73,14 +73,25 @@ def enumerate_lengths(theta: Tensor, policy: Stopping, training: Training) -> En
     width = 2 ** (training.prompts * training.samples * policy.cap).bit_length()
     padded = torch.cat([torch.zeros(2, 1, dtype=torch.float64), chance], dim=1)
     live = ((group > 0) & (group < training.samples)).double()
-    return Enumerated(n + policy.offset, chance, score, attempt, torch.fft.rfft(padded, width), binomial, live, width)
+    return Enumerated(
+        n + policy.offset,
+        chance,
+        score,
+        attempt,
+        torch.fft.rfft(padded, width),
+        binomial,
+        live,
+        width,
+    )
 
 
 def advantage_table(recipe: Recipe, samples: int) -> Tensor:
     """``[2, G+1]`` advantage of a right and of a wrong completion when K of G are right, from the recipe itself."""
     table = torch.zeros(2, samples + 1, dtype=torch.float64)
     for k in range(samples + 1):
-        rollouts = Rollouts.from_lengths([1] * samples, rewards=[1.0] * k + [0.0] * (samples - k), max_new_tokens=1)
+        rollouts = Rollouts.from_lengths(
+            [1] * samples, rewards=[1.0] * k + [0.0] * (samples - k), max_new_tokens=1
+        )
         advantage = recipe.plan(rollouts).advantage[:, 0]
         table[0, k], table[1, k] = advantage[0] * (k > 0), advantage[-1] * (k < samples)
     return table
@@ -89,9 +100,13 @@ def advantage_table(recipe: Recipe, samples: int) -> Tensor:
 def _alone(weight: Callable[[Tensor, float, float], Tensor]) -> Callable[..., Tensor]:
     """Weight that looks at its own length only: the number of completions N, and C, are all it may use besides."""
 
-    def expected(parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int) -> Tensor:
+    def expected(
+        parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
+    ) -> Tensor:
         length = axes.settings(recipe.aggregation).get("length")
-        return mass.sum(1, keepdim=True) * weight(parts.length, rows, float(cap if length is None else length))
+        return mass.sum(1, keepdim=True) * weight(
+            parts.length, rows, float(cap if length is None else length)
+        )
 
     return expected
 
@@ -109,28 +124,44 @@ def _others(parts: Enumerated, mass: Tensor, training: Training) -> Tensor:
     right, wrong = parts.spectrum
     k = torch.arange(training.samples + 1)[:, None]
     own = torch.stack([right ** (k - 1).clamp(min=0), right**k])
-    rest = torch.stack([wrong ** (training.samples - k), wrong ** (training.samples - k - 1).clamp(min=0)])
+    rest = torch.stack(
+        [wrong ** (training.samples - k), wrong ** (training.samples - k - 1).clamp(min=0)]
+    )
     return (mass[..., None] * own * rest).sum(1)
 
 
-def _prompt(parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int) -> Tensor:
+def _prompt(
+    parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
+) -> Tensor:
     return _total(parts, _others(parts, mass, training)) * training.samples / rows
 
 
-def _step(parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int) -> Tensor:
+def _step(
+    parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
+) -> Tensor:
     right, wrong = parts.spectrum
     k = torch.arange(training.samples + 1)[:, None]
     drops = drop_dead_groups in map(axes.function_of, recipe.filters)
-    kept = torch.where(parts.live[:, None] > 0, right**k * wrong ** (training.samples - k), 1.0) if drops else None
-    mixed = parts.right[:, None] * (right**k * wrong ** (training.samples - k) if kept is None else kept)
+    kept = (
+        torch.where(parts.live[:, None] > 0, right**k * wrong ** (training.samples - k), 1.0)
+        if drops
+        else None
+    )
+    mixed = parts.right[:, None] * (
+        right**k * wrong ** (training.samples - k) if kept is None else kept
+    )
     return _total(parts, _others(parts, mass, training) * mixed.sum(0) ** (training.prompts - 1))
 
 
-def _balanced(parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int) -> Tensor:
+def _balanced(
+    parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
+) -> Tensor:
     k = torch.arange(training.samples + 1)[:, None].double()
     share = torch.stack([k[:, 0], training.samples - k[:, 0]])
     right, wrong = parts.spectrum
-    side = torch.stack([right ** (k - 1).clamp(min=0), wrong ** (training.samples - k - 1).clamp(min=0)])
+    side = torch.stack(
+        [right ** (k - 1).clamp(min=0), wrong ** (training.samples - k - 1).clamp(min=0)]
+    )
     return _total(parts, ((mass * share)[..., None] * side).sum(1)) / rows
 
 
@@ -146,7 +177,9 @@ EXPECTED: Mapping[axes.Choice, Callable[..., Tensor]] = {
 }
 
 
-def expected_gradient(recipe: Recipe, theta: Tensor, policy: Stopping, training: Training) -> Tensor:
+def expected_gradient(
+    recipe: Recipe, theta: Tensor, policy: Stopping, training: Training
+) -> Tensor:
     """``[3]`` exact expectation of minus the gradient of ``Recipe.loss`` at ``theta`` ``[3]`` (stop right, stop wrong, attempt).
 
     Raises:
@@ -155,9 +188,15 @@ def expected_gradient(recipe: Recipe, theta: Tensor, policy: Stopping, training:
     _available(recipe, policy, training)
     parts = enumerate_lengths(theta, policy, training)
     count = torch.arange(training.samples + 1).double()
-    mass = advantage_table(recipe, training.samples) * parts.right * torch.stack([count, training.samples - count])
+    mass = (
+        advantage_table(recipe, training.samples)
+        * parts.right
+        * torch.stack([count, training.samples - count])
+    )
     rows = training.samples / _inverse_prompts(recipe, parts, training)
-    weight = EXPECTED[axes.function_of(recipe.aggregation)](parts, mass, rows, training, recipe, policy.cap)
+    weight = EXPECTED[axes.function_of(recipe.aggregation)](
+        parts, mass, rows, training, recipe, policy.cap
+    )
     stop = (weight * parts.score).sum(1)
     attempt = ((weight * parts.chance).sum(1) * parts.attempt).sum()
     return training.prompts * torch.stack([stop[0], stop[1], attempt])
@@ -170,7 +209,9 @@ def _inverse_prompts(recipe: Recipe, parts: Enumerated, training: Training) -> T
     alive = (parts.right * parts.live).sum()
     if alive == 0:
         return torch.tensor(1.0, dtype=torch.float64)
-    return (1 - (1 - alive) ** training.prompts) / (training.prompts * alive)  # E[1/(1+B)], B ~ Bin(P-1, alive)
+    return (1 - (1 - alive) ** training.prompts) / (
+        training.prompts * alive
+    )  # E[1/(1+B)], B ~ Bin(P-1, alive)
 
 
 def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
@@ -193,8 +234,15 @@ def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
         raise ValueError(
             "the exact flow has one attempt logit and rewards that do not look at length: expected right=<number>."
         )
-    if training.updates > 1 or training.optimizer != "sgd" or training.max_norm is not None or training.placebo:
-        raise ValueError("the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no max_norm, no placebo.")
+    if (
+        training.updates > 1
+        or training.optimizer != "sgd"
+        or training.max_norm is not None
+        or training.placebo
+    ):
+        raise ValueError(
+            "the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no max_norm, no placebo."
+        )
 
 
 def flow(
@@ -216,11 +264,24 @@ def flow(
     """
     policy, training = policy or Stopping(), training or Training()
     chosen, rows = checked(recipes), []
-    rates = torch.tensor([(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen], dtype=torch.float64)
+    rates = torch.tensor(
+        [(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen],
+        dtype=torch.float64,
+    )
     theta = policy.start(len(chosen))
     for step in range(training.steps + 1):
-        gradient = torch.stack([expected_gradient(one, at, policy, training) for one, at in zip(chosen, theta, strict=True)])
+        gradient = torch.stack(
+            [
+                expected_gradient(one, at, policy, training)
+                for one, at in zip(chosen, theta, strict=True)
+            ]
+        )
         if step % training.every == 0 or step == training.steps:
-            rows.append((step, columns_at(theta, policy, None, None) | {"gradient_norm": gradient.norm(dim=1)}))
+            rows.append(
+                (
+                    step,
+                    columns_at(theta, policy, None, None) | {"gradient_norm": gradient.norm(dim=1)},
+                )
+            )
         theta = theta + rates[:, None] * gradient
     return tidy([one.name for one in chosen], [0], rows)

@@ -31,7 +31,9 @@ def treated(base: Recipe, treatment: str, cache: int) -> Recipe:
     """The base recipe with one treatment of truncated completions, named after it."""
     one_of("treatment", treatment, TREATMENTS)
     if treatment == "mask":
-        return base.but(treatment, filters=(partial(truncation_mask, in_baseline=False), *base.filters))
+        return base.but(
+            treatment, filters=(partial(truncation_mask, in_baseline=False), *base.filters)
+        )
     if treatment == "soft":
         return base.but(treatment, rewards=(*base.rewards, partial(overlong_penalty, cache=cache)))
     return base.but(treatment)

@@ -72,7 +72,9 @@ class Stopping:
         whole("cap", self.cap, 2)
         for name in ("hazard_right", "hazard_wrong", "slip"):
             if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, ends excluded.")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, ends excluded."
+                )
         if not self.attempts or any(not 0 < p < 1 for p in self.attempts):
             raise ValueError(
                 f"right is {self.right}: expected a probability between 0 and 1, ends excluded, or a tuple of them."
@@ -91,7 +93,11 @@ class Stopping:
     def start(self, seeds: int = 1) -> Tensor:
         """``[S, 2 + K]``: stop logit right, stop logit wrong, attempt logits."""
         return (
-            torch.tensor([self.hazard_right, self.hazard_wrong, *self.attempts], dtype=torch.float64).logit().repeat(seeds, 1)
+            torch.tensor(
+                [self.hazard_right, self.hazard_wrong, *self.attempts], dtype=torch.float64
+            )
+            .logit()
+            .repeat(seeds, 1)
         )
 
     def pass_rate(self, theta: Tensor) -> Tensor:
@@ -109,7 +115,9 @@ def length_given_branch(stop_logit: Tensor, policy: Stopping) -> Tensor:
 # --- sampling -------------------------------------------------------------------------------------------------------------
 
 
-def draw(theta: Tensor, policy: Stopping, training: Training, sources: Sequence[torch.Generator]) -> Draw:
+def draw(
+    theta: Tensor, policy: Stopping, training: Training, sources: Sequence[torch.Generator]
+) -> Draw:
     """One rollout of every seed, token by token: a token stops where its uniform number is below the hazard of its branch.
 
     ``actions`` are whether the attempt was right, whether the branch is ``[S, N]``, and which token stopped ``[S, N, T]``.
@@ -124,7 +132,9 @@ def draw(theta: Tensor, policy: Stopping, training: Training, sources: Sequence[
     hazard = torch.sigmoid(torch.where(right, theta[:, :1], theta[:, 1:2]))
     stops = u[..., 2:] < hazard[..., None]
     truncated = ~stops.any(-1)
-    length = policy.offset + torch.where(truncated, decisions, stops.byte().argmax(-1) + 1)  # argmax: the first that stops
+    length = policy.offset + torch.where(
+        truncated, decisions, stops.byte().argmax(-1) + 1
+    )  # argmax: the first that stops
     place = torch.arange(1, policy.cap + 1)
     running, last = place <= length[..., None], (place == length[..., None]) & ~truncated[..., None]
     reward = (right & ~(truncated & policy.truncated_fails)).double()
@@ -193,7 +203,9 @@ def fit_prompts(policy: Stopping, training: Training) -> None:
         )
 
 
-def columns_at(theta: Tensor, policy: Stopping, batch: Draw | None, seen: Seen | None) -> dict[str, Tensor]:
+def columns_at(
+    theta: Tensor, policy: Stopping, batch: Draw | None, seen: Seen | None
+) -> dict[str, Tensor]:
     """The table's columns, each ``[S]``.
 
     Of the policy, exact: ``pass_rate``, ``length_right``, ``length_wrong`` (expected tokens given the branch), ``gap`` (wrong minus
@@ -202,12 +214,25 @@ def columns_at(theta: Tensor, policy: Stopping, batch: Draw | None, seen: Seen |
     Of the batch: ``reward``, ``length``, ``truncated``. Of the update: ``loss``, ``gradient_norm``, ``clip_fraction`` (share of tokens,
     over the updates), ``norm_clipped`` (share of the updates in which gradient clipping bound).
     """
-    right, wrong = length_given_branch(theta[:, 0], policy), length_given_branch(theta[:, 1], policy)
+    right, wrong = (
+        length_given_branch(theta[:, 0], policy),
+        length_given_branch(theta[:, 1], policy),
+    )
     rates = policy.pass_rate(theta)
     nothing = torch.full_like(right, torch.nan)
-    columns = {"pass_rate": rates.mean(1), "reward": nothing, "length": nothing, "length_right": right, "length_wrong": wrong}
+    columns = {
+        "pass_rate": rates.mean(1),
+        "reward": nothing,
+        "length": nothing,
+        "length_right": right,
+        "length_wrong": wrong,
+    }
     columns |= {"gap": wrong - right, "stop_right": theta[:, 0], "stop_wrong": theta[:, 1]}
-    columns |= {"stop_gap": theta[:, 0] - theta[:, 1], "attempt": theta[:, 2:].mean(1), "truncated": nothing}
+    columns |= {
+        "stop_gap": theta[:, 0] - theta[:, 1],
+        "attempt": theta[:, 2:].mean(1),
+        "truncated": nothing,
+    }
     columns |= dict.fromkeys(("loss", "gradient_norm", "clip_fraction", "norm_clipped"), nothing)
     if rates.shape[1] > 1:
         columns |= {f"pass_rate_{k}": rates[:, k] for k in range(rates.shape[1])}
@@ -215,11 +240,20 @@ def columns_at(theta: Tensor, policy: Stopping, batch: Draw | None, seen: Seen |
         return columns
     tokens = batch.mask.sum((1, 2)).double()
     columns |= {"reward": batch.reward.mean(1), "length": tokens / batch.mask.shape[1]}
-    columns |= {"truncated": batch.truncated.double().mean(1), "loss": seen.loss, "gradient_norm": seen.gradient_norm}
-    return columns | {"clip_fraction": seen.clipped.abs().sum((1, 2)) / tokens, "norm_clipped": seen.norm_clipped}
+    columns |= {
+        "truncated": batch.truncated.double().mean(1),
+        "loss": seen.loss,
+        "gradient_norm": seen.gradient_norm,
+    }
+    return columns | {
+        "clip_fraction": seen.clipped.abs().sum((1, 2)) / tokens,
+        "norm_clipped": seen.norm_clipped,
+    }
 
 
-def rollouts(policy: Stopping, training: Training, seed: int = 0, theta: Tensor | None = None) -> Rollouts:
+def rollouts(
+    policy: Stopping, training: Training, seed: int = 0, theta: Tensor | None = None
+) -> Rollouts:
     """One step's completions as checked ``Rollouts``, to look at with the package's other tools; ``theta`` ``[2 + K]``, None: step 0."""
     fit_prompts(policy, training)
     at = policy.start() if theta is None else theta[None]
@@ -234,12 +268,20 @@ def rollouts(policy: Stopping, training: Training, seed: int = 0, theta: Tensor 
     )
 
 
-def first_gradient(recipe: Recipe, policy: Stopping, training: Training, *, seeds: int | Sequence[int] = 256) -> Tensor:
+def first_gradient(
+    recipe: Recipe, policy: Stopping, training: Training, *, seeds: int | Sequence[int] = 256
+) -> Tensor:
     """``[S, 2 + K]`` the sampled gradient of the loss at step 0, one rollout per seed."""
     fit_prompts(policy, training)
     (numbers, sources), log_probs = generators(seeds), partial(logp_of, policy, training.samples)
     theta, chosen = policy.start(len(numbers)), checked(recipe)
     batch = draw(theta, policy, training, sources)
-    others = {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]} if needs_reference(chosen[0]) else {}
+    others = (
+        {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]}
+        if needs_reference(chosen[0])
+        else {}
+    )
     apart = Draw(tuple(a[:, None] for a in batch.actions), *(field[:, None] for field in batch[1:]))
-    return differentiate(chosen, log_probs, theta[:, None], apart, others, training, policy.cap)[0][:, 0]
+    return differentiate(chosen, log_probs, theta[:, None], apart, others, training, policy.cap)[0][
+        :, 0
+    ]

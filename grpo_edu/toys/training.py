@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OPTIMIZERS = ("sgd", "adamw")
-ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp")  # what no toy has; ``advantage`` comes from the baseline
+ABSENT = (
+    "greedy_reward",
+    "value",
+    "token_reward",
+    "sampler_logp",
+)  # what no toy has; ``advantage`` comes from the baseline
 LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 
 
@@ -62,13 +67,22 @@ class Training:
     every: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("prompts", 1), ("samples", 2), ("updates", 1), ("micro_batches", 1), ("every", 1)):
+        for name, least in (
+            ("steps", 1),
+            ("prompts", 1),
+            ("samples", 2),
+            ("updates", 1),
+            ("micro_batches", 1),
+            ("every", 1),
+        ):
             whole(name, getattr(self, name), least)
         one_of("optimizer", self.optimizer, OPTIMIZERS)
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate is {self.learning_rate}: expected a positive number.")
         if self.max_norm is not None and not self.max_norm > 0:
-            raise ValueError(f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping.")
+            raise ValueError(
+                f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping."
+            )
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
                 f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."
@@ -124,13 +138,17 @@ def generators(seeds: int | Sequence[int]) -> tuple[list[int], list[torch.Genera
     """Seed numbers (an int n is 0 … n-1) and one generator each: a seed draws the same alone or among others."""
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     if not numbers or len(set(numbers)) < len(numbers) or any(n < 0 for n in numbers):
-        raise ValueError(f"seeds is {seeds}: expected a positive number, or a list of different whole numbers.")
+        raise ValueError(
+            f"seeds is {seeds}: expected a positive number, or a list of different whole numbers."
+        )
     return numbers, [torch.Generator().manual_seed(number) for number in numbers]
 
 
 def uniform(sources: Sequence[torch.Generator], *shape: int) -> Tensor:
     """``[B, *shape]`` uniform numbers in [0, 1), each run from its own generator."""
-    return torch.stack([torch.rand(shape, generator=source, dtype=torch.float64) for source in sources])
+    return torch.stack(
+        [torch.rand(shape, generator=source, dtype=torch.float64) for source in sources]
+    )
 
 
 def shuffled(reward: Tensor, sources: Sequence[torch.Generator], prompts: int) -> Tensor:
@@ -159,13 +177,26 @@ def checked(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
 def lacking(recipe: Recipe, absent: Sequence[str]) -> list[str]:
     """The fields of ``Rollouts`` that a recipe cannot do without, among those that are absent; an advantage from outside is one."""
     asked = set().union(*(axes.inputs_of(c, required=True) for c in choices(recipe)))
-    return sorted(asked & {*absent} | ({"advantage"} & axes.inputs_of(recipe.baseline, required=True)))
+    return sorted(
+        asked & {*absent} | ({"advantage"} & axes.inputs_of(recipe.baseline, required=True))
+    )
 
 
 def choices(recipe: Recipe) -> list[axes.Choice]:
     """Every choice of a recipe that is not None."""
-    single = (recipe.baseline, recipe.scale, recipe.surrogate, recipe.aggregation, recipe.correction, recipe.kl)
-    return [c for c in (*single, recipe.kl_aggregation, *recipe.rewards, *recipe.filters) if c is not None]
+    single = (
+        recipe.baseline,
+        recipe.scale,
+        recipe.surrogate,
+        recipe.aggregation,
+        recipe.correction,
+        recipe.kl,
+    )
+    return [
+        c
+        for c in (*single, recipe.kl_aggregation, *recipe.rewards, *recipe.filters)
+        if c is not None
+    ]
 
 
 def needs_reference(recipe: Recipe) -> bool:
@@ -199,7 +230,10 @@ def differentiate(
         Gradient ``[S, R, ...]``; loss ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None in the first update on a rollout, where
         every ratio is 1; the plans.
     """
-    group, micro_batch = training.group, _slices(training.prompts * training.samples, training.micro_batches)
+    group, micro_batch = (
+        training.group,
+        _slices(training.prompts * training.samples, training.micro_batches),
+    )
 
     def one_seed(
         theta: Tensor, draw: Draw, others: Mapping[str, Tensor], plans: Sequence[Sequence[Tensor]]
@@ -220,7 +254,9 @@ def differentiate(
             now = Plan(*plans[r]) if plans else recipe.plan(rollouts, micro_batch)
             losses.append(recipe.loss(rollouts, now))
             if plans:
-                clipped.append((factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign())
+                clipped.append(
+                    (factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign()
+                )
             else:  # on policy still: nothing is clipped
                 made.append((now.mask, now.advantage, now.weight, now.kl_weight))
         return torch.stack(losses), clipped, made
@@ -244,13 +280,19 @@ def clip_norm(gradient: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor,
     """Each run's gradient ``[B, ...]`` scaled down to ``max_norm``; its norm before, and 1 where the limit bound, both ``[B]``."""
     norm = gradient.flatten(1).norm(dim=1)
     bound = torch.zeros_like(norm) if max_norm is None else (norm > max_norm).to(norm.dtype)
-    scale = torch.where(bound > 0, (max_norm or 1.0) / norm.clamp(min=torch.finfo(norm.dtype).tiny), 1.0)
+    scale = torch.where(
+        bound > 0, (max_norm or 1.0) / norm.clamp(min=torch.finfo(norm.dtype).tiny), 1.0
+    )
     return gradient * scale.reshape(-1, *[1] * (gradient.ndim - 1)), norm, bound
 
 
-def optimiser(leaves: Sequence[Tensor], training: Training, learning_rates: Sequence[float]) -> torch.optim.Optimizer:
+def optimiser(
+    leaves: Sequence[Tensor], training: Training, learning_rates: Sequence[float]
+) -> torch.optim.Optimizer:
     """The optimiser over the parameters of all seeds, one tensor per recipe; both kinds work number by number, so seeds do not mix."""
-    groups = [{"params": [leaf], "lr": rate} for leaf, rate in zip(leaves, learning_rates, strict=True)]
+    groups = [
+        {"params": [leaf], "lr": rate} for leaf, rate in zip(leaves, learning_rates, strict=True)
+    ]
     if training.optimizer == "sgd":
         return torch.optim.SGD(groups)
     return torch.optim.AdamW(groups, betas=training.betas, weight_decay=0.0)
@@ -294,14 +336,18 @@ def learn(
     rates = [(learning_rates or {}).get(one.name, training.learning_rate) for one in recipes]
     stepper, rows = optimiser(leaves, training, rates), []
     frozen = any(map(needs_reference, recipes))
-    for step in tqdm(range(training.steps), desc="training", disable=None if progress else True, leave=False):
+    for step in tqdm(
+        range(training.steps), desc="training", disable=None if progress else True, leave=False
+    ):
         before = torch.stack(leaves, 1).flatten(0, 1)
         batch = draw(before, sources)
         others = {}
         if training.updates > 1:
             others["old_logp"] = torch.vmap(logp_of)(before, batch.actions).unflatten(0, shape)
         if frozen:
-            others["ref_logp"] = torch.vmap(logp_of, (None, 0))(start, batch.actions).unflatten(0, shape)
+            others["ref_logp"] = torch.vmap(logp_of, (None, 0))(start, batch.actions).unflatten(
+                0, shape
+            )
         seen = _updates(recipes, logp_of, leaves, stepper, batch, others, training, max_new_tokens)
         if step % training.every == 0:
             rows.append((step, observe(before, batch, seen)))
@@ -321,12 +367,17 @@ def _updates(
 ) -> Seen:
     """All optimiser steps on one rollout; the leaves move in place."""
     shape = (len(leaves[0]), len(leaves))
-    apart = Draw(tuple(a.unflatten(0, shape) for a in batch.actions), *(field.unflatten(0, shape) for field in batch[1:]))
+    apart = Draw(
+        tuple(a.unflatten(0, shape) for a in batch.actions),
+        *(field.unflatten(0, shape) for field in batch[1:]),
+    )
     plans: Sequence[Plan] = ()
     losses, norms, bounds, clips = [], [], [], []
     for _ in range(training.updates):
         theta = torch.stack(list(leaves), 1)
-        gradient, loss, clipped, plans = differentiate(recipes, logp_of, theta, apart, others, training, max_new_tokens, plans)
+        gradient, loss, clipped, plans = differentiate(
+            recipes, logp_of, theta, apart, others, training, max_new_tokens, plans
+        )
         limited, norm, bound = clip_norm(gradient.flatten(0, 1), training.max_norm)
         for leaf, part in zip(leaves, limited.unflatten(0, shape).unbind(1), strict=True):
             leaf.grad = part
@@ -335,18 +386,34 @@ def _updates(
         norms.append(norm)
         bounds.append(bound)
         clips += [] if clipped is None else [clipped.flatten(0, 1)]
-    share = torch.stack(clips).sum(0) / training.updates if clips else torch.zeros_like(batch.mask, dtype=norms[0].dtype)
+    share = (
+        torch.stack(clips).sum(0) / training.updates
+        if clips
+        else torch.zeros_like(batch.mask, dtype=norms[0].dtype)
+    )
     return Seen(losses[0], norms[0], torch.stack(bounds).mean(0), share)
 
 
-def tidy(names: Sequence[str], seeds: Sequence[int], rows: Sequence[tuple[int, Mapping[str, Tensor]]]) -> pd.DataFrame:
+def tidy(
+    names: Sequence[str], seeds: Sequence[int], rows: Sequence[tuple[int, Mapping[str, Tensor]]]
+) -> pd.DataFrame:
     """One row per recipe, seed and recorded step; every column is ``[B]``, seed by seed."""
     import pandas as pd
 
     def column(key: str) -> Tensor:  # [steps, S, R] -> recipe, seed, step
-        return torch.stack([row[key] for _, row in rows]).reshape(len(rows), len(seeds), len(names)).permute(2, 1, 0).flatten()
+        return (
+            torch.stack([row[key] for _, row in rows])
+            .reshape(len(rows), len(seeds), len(names))
+            .permute(2, 1, 0)
+            .flatten()
+        )
 
     steps = [step for step, _ in rows]
     runs = [(name, seed) for name in names for seed in seeds]
-    table = {"recipe": [n for n, _ in runs for _ in steps], "seed": [s for _, s in runs for _ in steps]}
-    return pd.DataFrame({**table, "step": steps * len(runs), **{key: column(key).numpy() for key in rows[0][1]}})
+    table = {
+        "recipe": [n for n, _ in runs for _ in steps],
+        "seed": [s for _, s in runs for _ in steps],
+    }
+    return pd.DataFrame(
+        {**table, "step": steps * len(runs), **{key: column(key).numpy() for key in rows[0][1]}}
+    )

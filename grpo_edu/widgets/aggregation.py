@@ -105,7 +105,13 @@ class AggregationExplorer(Explorer):
 
     def rollouts(self) -> Rollouts:
         """The completions as they stand, float64."""
-        return Rollouts.from_lengths(self.lengths, self.rewards, self.group, ratio=self.ratio, max_new_tokens=self.length_limit)
+        return Rollouts.from_lengths(
+            self.lengths,
+            self.rewards,
+            self.group,
+            ratio=self.ratio,
+            max_new_tokens=self.length_limit,
+        )
 
     def micro_batch(self) -> Tensor:
         """``[N]`` the micro-batch of each completion."""
@@ -118,9 +124,16 @@ class AggregationExplorer(Explorer):
         if "eps_low" in own:
             clip = {"eps_low": low, "eps_high": high}
         else:
-            clip = {"low": None if low is None else max(0.0, 1 - low), "high": None if high is None else 1 + high}
+            clip = {
+                "low": None if low is None else max(0.0, 1 - low),
+                "high": None if high is None else 1 + high,
+            }
         clip = {key: value for key, value in clip.items() if key in own and value is not None}
-        return replace(chosen, kl=None, surrogate=partial(chosen.surrogate, **clip)) if clip else replace(chosen, kl=None)
+        return (
+            replace(chosen, kl=None, surrogate=partial(chosen.surrogate, **clip))
+            if clip
+            else replace(chosen, kl=None)
+        )
 
     def weights(self, name: str) -> Tensor:
         """``[N, T]`` weights of a recipe from the library itself, by autograd."""

@@ -18,14 +18,19 @@ try:
     import anywidget
     import traitlets as tr
 except ImportError as error:
-    raise ImportError('the explorers need anywidget, which is missing: pip install "grpo-edu[notebooks]"') from error
+    raise ImportError(
+        'the explorers need anywidget, which is missing: pip install "grpo-edu[notebooks]"'
+    ) from error
 
 STATIC = Path(__file__).parent / "static"
 
 
 def script(name: str) -> str:
     """The JavaScript module of an explorer: the mathematics, what all share, and its own file, in this order."""
-    return "\n".join((STATIC / f"{part}.js").read_text(encoding="utf-8") for part in ("objective", "shared", name))
+    return "\n".join(
+        (STATIC / f"{part}.js").read_text(encoding="utf-8")
+        for part in ("objective", "shared", name)
+    )
 
 
 def word(choice: axes.Choice) -> dict[str, Any]:
@@ -38,8 +43,14 @@ def spec(recipe: Recipe) -> dict[str, Any]:
     return {
         "label": f"{recipe.name} (KL left out)" if recipe.kl else recipe.name,
         "formula": recipe.formula()["aggregation"],
-        **{axis: word(getattr(recipe, axis)) for axis in ("baseline", "scale", "surrogate", "aggregation")},
-        **{axis: [word(choice) for choice in getattr(recipe, axis)] for axis in ("rewards", "filters")},
+        **{
+            axis: word(getattr(recipe, axis))
+            for axis in ("baseline", "scale", "surrogate", "aggregation")
+        },
+        **{
+            axis: [word(choice) for choice in getattr(recipe, axis)]
+            for axis in ("rewards", "filters")
+        },
     }
 
 
@@ -58,7 +69,9 @@ class Explorer(anywidget.AnyWidget):
         """The names, where each is in ``specs``."""
         unknown = [name for name in names if name not in self.specs]
         if unknown:
-            raise ValueError(f"the explorer does not draw {unknown[0]!r}: expected {axis} out of {', '.join(self.specs)}.")
+            raise ValueError(
+                f"the explorer does not draw {unknown[0]!r}: expected {axis} out of {', '.join(self.specs)}."
+            )
         return names
 
     def state(self) -> dict[str, Any]:
@@ -80,7 +93,9 @@ class Explorer(anywidget.AnyWidget):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RecipeWarning)
                 self.figure().savefig(picture, format="png", dpi=100)
-        except ValueError:  # a state without an answer (a group of one); the live widget shows the message
+        except (
+            ValueError
+        ):  # a state without an answer (a group of one); the live widget shows the message
             return data, metadata
         return {**data, "image/png": base64.b64encode(picture.getvalue()).decode()}, metadata
 

@@ -61,8 +61,12 @@ class ClipExplorer(Explorer):
         ratio: float = 1.5,
         **state: Any,
     ) -> None:
-        specs = {name: {"label": name, "surrogate": word(choice)} for name, choice in OFFERED.items()}
-        super().__init__(specs=specs, surrogates=list(surrogates), advantage=advantage, ratio=ratio, **state)
+        specs = {
+            name: {"label": name, "surrogate": word(choice)} for name, choice in OFFERED.items()
+        }
+        super().__init__(
+            specs=specs, surrogates=list(surrogates), advantage=advantage, ratio=ratio, **state
+        )
 
     @tr.validate("surrogates")
     def _offered(self, proposal: Any) -> list[str]:
@@ -75,11 +79,17 @@ class ClipExplorer(Explorer):
 
     def push(self, name: str) -> float:
         """Gradient by log π at the marked ratio, from the library itself by autograd."""
-        return pushes(self.surrogate(name), torch.tensor([self.ratio], dtype=torch.float64), float(self.advantage)).item()
+        return pushes(
+            self.surrogate(name),
+            torch.tensor([self.ratio], dtype=torch.float64),
+            float(self.advantage),
+        ).item()
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
         from ..plots.explorers import clip_curves
 
         chosen = {name: self.surrogate(name) for name in self.surrogates}
-        return clip_curves(chosen, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high))
+        return clip_curves(
+            chosen, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high)
+        )

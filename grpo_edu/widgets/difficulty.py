@@ -10,7 +10,9 @@ from ..theory import difficulty
 from .base import Explorer, script, spec, tr
 from .estimators import ESTIMATORS, turned
 
-OFFERED = tuple(name for name in ESTIMATORS if name not in ("greedy", "opo"))  # at equal lengths those are none and mean
+OFFERED = tuple(
+    name for name in ESTIMATORS if name not in ("greedy", "opo")
+)  # at equal lengths those are none and mean
 FRAMES = ("probability", "score", "log-probability")
 
 
@@ -41,9 +43,15 @@ class DifficultyExplorer(Explorer):
     k = tr.Int(2, min=1, max=64).tag(sync=True)
 
     def __init__(
-        self, schemes: Sequence[str] = ("mean/std", "mean", "maxrl"), p: float = 0.1, size: int = 8, **state: Any
+        self,
+        schemes: Sequence[str] = ("mean/std", "mean", "maxrl"),
+        p: float = 0.1,
+        size: int = 8,
+        **state: Any,
     ) -> None:
-        specs = {name: {**spec(ESTIMATORS[name]), "label": ESTIMATORS[name].title} for name in OFFERED}
+        specs = {
+            name: {**spec(ESTIMATORS[name]), "label": ESTIMATORS[name].title} for name in OFFERED
+        }
         super().__init__(specs=specs, schemes=list(schemes), p=p, size=size, **state)
 
     @tr.validate("schemes")
@@ -57,7 +65,9 @@ class DifficultyExplorer(Explorer):
     def weight(self, name: str, p: float | None = None) -> float:
         """w in the chosen yardstick at a pass rate, from the library itself; None: the marked one."""
         at = self.p if p is None else p
-        return difficulty.frames(difficulty.weight(self.recipe(name), at, self.size), at)[self.frame]
+        return difficulty.frames(difficulty.weight(self.recipe(name), at, self.size), at)[
+            self.frame
+        ]
 
     def objective(self, name: str) -> float:
         """h at the marked pass rate, from the library itself."""
@@ -67,5 +77,8 @@ class DifficultyExplorer(Explorer):
         """The same picture by matplotlib."""
         from ..plots.explorers import difficulty_curves
 
-        gaps = {ESTIMATORS[name].title: difficulty.gaps(self.recipe(name), self.size) for name in self.schemes}
+        gaps = {
+            ESTIMATORS[name].title: difficulty.gaps(self.recipe(name), self.size)
+            for name in self.schemes
+        }
         return difficulty_curves(gaps, self.p, self.frame)

@@ -27,5 +27,7 @@ def export(names: Sequence[str], out: Path) -> list[Path]:
     """
     unknown = [name for name in names if name not in EXPLORERS]
     if unknown:
-        raise ValueError(f"there is no explorer '{unknown[0]}': expected one of {', '.join(EXPLORERS)}.")
+        raise ValueError(
+            f"there is no explorer '{unknown[0]}': expected one of {', '.join(EXPLORERS)}."
+        )
     return [EXPLORERS[name]().save_html(out / f"{name}.html") for name in names or EXPLORERS]

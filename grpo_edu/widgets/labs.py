@@ -49,13 +49,19 @@ def kl_picture(p: float, q: float, beta: float) -> Picture:
     for name, function in ESTIMATORS.items():
         estimator = partial(function, beta=beta)
         gradients[f"{name} in the loss"] = exact.in_loss(estimator, logits, reference)[1][0].item()
-    gradients["k1 in the reward"] = exact.in_reward(partial(kl.k1, beta=beta), logits, reference)[0].item()
-    gradients["k3 in the reward"] = exact.in_reward(partial(kl.k3, beta=beta), logits, reference)[0].item()
+    gradients["k1 in the reward"] = exact.in_reward(partial(kl.k1, beta=beta), logits, reference)[
+        0
+    ].item()
+    gradients["k3 in the reward"] = exact.in_reward(partial(kl.k3, beta=beta), logits, reference)[
+        0
+    ].item()
     two = {
         "reverse KL(π‖ref)": beta * exact.reverse(logits, reference)[1][0].item(),
         "forward KL(ref‖π)": beta * exact.forward(logits, reference)[1][0].item(),
     }
-    return draw.kl_bars(gradients, two, _values(logits, reference, beta), beta * exact.reverse(logits, reference)[0])
+    return draw.kl_bars(
+        gradients, two, _values(logits, reference, beta), beta * exact.reverse(logits, reference)[0]
+    )
 
 
 def _values(logits: torch.Tensor, reference: torch.Tensor, beta: float) -> dict[str, list[float]]:
@@ -63,7 +69,9 @@ def _values(logits: torch.Tensor, reference: torch.Tensor, beta: float) -> dict[
     logp = logits.log_softmax(0)
     table = {}
     for name in ("k1", "k2", "k3"):
-        value = axes.run(partial(ESTIMATORS[name], beta=beta), {"logp": logp, "ref_logp": reference})
+        value = axes.run(
+            partial(ESTIMATORS[name], beta=beta), {"logp": logp, "ref_logp": reference}
+        )
         table[name] = [*value.tolist(), (logp.exp() * value).sum().item()]
     return table
 
@@ -95,7 +103,11 @@ def accumulation_picture(name: str, micro_batches: int, longest: int, local: boo
     rollouts = Rollouts.from_lengths(lengths, [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=128)
     chosen, parts = recipe(name).but(name, kl=None), split(8, int(micro_batches))
     whole = chosen.plan(rollouts).weight[:, 0]
-    weight = local_weight(chosen, rollouts, parts) if local else chosen.plan(rollouts, parts).weight[:, 0]
+    weight = (
+        local_weight(chosen, rollouts, parts)
+        if local
+        else chosen.plan(rollouts, parts).weight[:, 0]
+    )
     return draw.factors_of_split((weight / whole).tolist(), lengths, parts.tolist(), name, local)
 
 
@@ -109,7 +121,12 @@ def local_weight(chosen: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> tor
     return weight
 
 
-DAPO = {"clip-higher": "clip", "dynamic sampling": "sampling", "token mean": "mean", "overlong penalty": "overlong"}
+DAPO = {
+    "clip-higher": "clip",
+    "dynamic sampling": "sampling",
+    "token mean": "mean",
+    "overlong penalty": "overlong",
+}
 
 
 def dapo_lab() -> Panel:
@@ -127,7 +144,9 @@ def dapo_lab() -> Panel:
     )
 
 
-def dapo_picture(part: str, eps_high: float, p: float, size: int, longest: int, cache: int) -> Picture:
+def dapo_picture(
+    part: str, eps_high: float, p: float, size: int, longest: int, cache: int
+) -> Picture:
     """The picture of one of the four changes; each looks at its own controls."""
     if DAPO[part] == "clip":
         return draw.reach_of_clip(eps_high)
@@ -140,9 +159,14 @@ def dapo_picture(part: str, eps_high: float, p: float, size: int, longest: int, 
 
 def long_shares(longest: int) -> dict[str, float]:
     """Share of the step's push that one long completion of eight has, the others of 8 tokens, under each aggregation."""
-    rollouts = Rollouts.from_lengths([longest, *[8] * 7], [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=512)
+    rollouts = Rollouts.from_lengths(
+        [longest, *[8] * 7], [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=512
+    )
     shares = {}
-    for name, choice_ in (("1/|o|: grpo", agg.sequence_mean), ("token mean of the prompt: dapo", agg.prompt_token_mean)):
+    for name, choice_ in (
+        ("1/|o|: grpo", agg.sequence_mean),
+        ("token mean of the prompt: dapo", agg.prompt_token_mean),
+    ):
         shares[name] = _share(choice_, rollouts)
     return shares | {"token mean of the step: dapo(step)": _share(agg.step_token_mean, rollouts)}
 

@@ -27,7 +27,12 @@ def slider(label: str, low: float, high: float, step: float, value: float) -> Co
 
 def choice(label: str, options: Sequence[str], value: str) -> Control:
     """One of several words."""
-    return {"kind": "select", "label": label, "options": [[name, name] for name in options], "value": value}
+    return {
+        "kind": "select",
+        "label": label,
+        "options": [[name, name] for name in options],
+        "value": value,
+    }
 
 
 def tick(label: str, value: bool = False) -> Control:
@@ -80,7 +85,9 @@ class Panel(Explorer):
         """
         unknown = sorted(set(values) - set(self.values))
         if unknown:
-            raise ValueError(f"there is no control '{unknown[0]}': expected one of {', '.join(self.values)}.")
+            raise ValueError(
+                f"there is no control '{unknown[0]}': expected one of {', '.join(self.values)}."
+            )
         self.values = {**self.values, **values}
 
     def redraw(self, _: Any = None) -> None:
@@ -95,8 +102,12 @@ class Panel(Explorer):
         players = {control["key"] for control in self.controls if control["kind"] == "play"}
         try:
             values = self._limited(dict(self.values))
-            parts = self._draw(**{key: value for key, value in values.items() if key not in players})
-        except Exception as wrong:  # whatever went wrong, the reader sees it where the picture would be
+            parts = self._draw(
+                **{key: value for key, value in values.items() if key not in players}
+            )
+        except (
+            Exception
+        ) as wrong:  # whatever went wrong, the reader sees it where the picture would be
             return dict(self.values), [], f"{type(wrong).__name__}: {wrong}"
         return values, parts if isinstance(parts, list) else [parts], ""
 
@@ -106,7 +117,10 @@ class Panel(Explorer):
             return values
         limits = self._limits(values)
         self.controls = [{**c, "max": limits.get(c["key"], c.get("max"))} for c in self.controls]
-        return {key: min(value, limits[key]) if key in limits else value for key, value in values.items()}
+        return {
+            key: min(value, limits[key]) if key in limits else value
+            for key, value in values.items()
+        }
 
     def figure(self) -> Any:
         """The picture; where there is only text, a picture of it."""
@@ -139,7 +153,9 @@ def _html(part: Any) -> str:
 def _texts(parts: Sequence[Any]) -> list[str]:
     """The plain texts among the parts; what is HTML only has none."""
     flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
-    return [str(part) for part in flat if not (isinstance(part, str) and hasattr(part, "_repr_html_"))]
+    return [
+        str(part) for part in flat if not (isinstance(part, str) and hasattr(part, "_repr_html_"))
+    ]
 
 
 def _text_picture(text: str) -> Picture:

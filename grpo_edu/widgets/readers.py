@@ -46,7 +46,9 @@ def _offered(names: Sequence[str], known: dict[str, Recipe]) -> None:
     """Refuses a recipe that the rollouts have not every field for."""
     for name in names:
         if name not in known:
-            raise ValueError(f"{name!r} needs a field that these rollouts lack: expected one of {', '.join(known)}.")
+            raise ValueError(
+                f"{name!r} needs a field that these rollouts lack: expected one of {', '.join(known)}."
+            )
 
 
 def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> Panel:
@@ -71,7 +73,9 @@ def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> P
     return Panel(picture, controls, lambda values: {"token": last[int(values["completion"])]})
 
 
-def token_view(rollouts: Rollouts | str | Path | None = None, recipes: Sequence[str] = ("grpo", "dr_grpo")) -> Panel:
+def token_view(
+    rollouts: Rollouts | str | Path | None = None, recipes: Sequence[str] = ("grpo", "dr_grpo")
+) -> Panel:
     """Real text, tokens coloured by weight under two recipes; the chosen token's ledger rows and its formulas side by side.
 
     A token is chosen with the mouse, or with the controls.
@@ -170,8 +174,13 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
     log, files = read_log(folder / "log.jsonl"), completions_by_step(folder / "rollouts")
     columns = [name for name in log.columns if name != "step" and log[name].dtype.kind in "fiu"]
     if not columns:
-        raise ValueError(f"{folder / 'log.jsonl'} has no column of numbers beside step: expected reward, loss, …")
-    load, known_of = lru_cache(maxsize=4)(read_completions), lru_cache(maxsize=4)(lambda path: readable(load(path)))
+        raise ValueError(
+            f"{folder / 'log.jsonl'} has no column of numbers beside step: expected reward, loss, …"
+        )
+    load, known_of = (
+        lru_cache(maxsize=4)(read_completions),
+        lru_cache(maxsize=4)(lambda path: readable(load(path))),
+    )
     steps, first = sorted(files), load(files[min(files)])
     names = list(known_of(files[min(files)]))
     _offered(recipes, known_of(files[min(files)]))
@@ -198,7 +207,9 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
         "play": player("the run", of="step"),
         "left": choice("recipe at the left", names, recipes[0]),
         "right": choice("recipe at the right", names, recipes[1]),
-        "group": slider("prompt", 0, int(first.group.max()), 1, int(first.group[_first_live(first)])),
+        "group": slider(
+            "prompt", 0, int(first.group.max()), 1, int(first.group[_first_live(first)])
+        ),
     }
     return Panel(picture, controls, limits)
 
@@ -208,22 +219,34 @@ def read_log(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     if not path.is_file():
-        raise FileNotFoundError(f"no log at {path}: expected the folder of a run, `grpo-edu train` writes it.")
+        raise FileNotFoundError(
+            f"no log at {path}: expected the folder of a run, `grpo-edu train` writes it."
+        )
     rows, lines = [], path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
             if number < len(lines):
-                raise ValueError(f"{path}, line {number}: not JSON ({error.msg}). Expected one object per line.") from error
+                raise ValueError(
+                    f"{path}, line {number}: not JSON ({error.msg}). Expected one object per line."
+                ) from error
     if not rows or "step" not in rows[0]:
-        raise ValueError(f"{path} has no column step: expected one object per line, each with its step.")
+        raise ValueError(
+            f"{path} has no column step: expected one object per line, each with its step."
+        )
     return pd.DataFrame(rows)
 
 
 def completions_by_step(folder: Path) -> dict[int, Path]:
     """``step-00012.jsonl`` by its number."""
-    files = {int(path.stem.removeprefix("step-")): path for path in folder.glob("step-*.jsonl") if path.stem[5:].isdigit()}
+    files = {
+        int(path.stem.removeprefix("step-")): path
+        for path in folder.glob("step-*.jsonl")
+        if path.stem[5:].isdigit()
+    }
     if not files:
-        raise FileNotFoundError(f"no step-*.jsonl in {folder}: expected the completions of at least one step.")
+        raise FileNotFoundError(
+            f"no step-*.jsonl in {folder}: expected the completions of at least one step."
+        )
     return files

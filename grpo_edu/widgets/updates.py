@@ -29,9 +29,21 @@ def reuse_lab() -> Panel:
 
 def reuse_picture(eps: float, learning_rate: float, momentum: float, updates: float) -> Picture:
     """The picture of the lab."""
-    clipped = recipe("grpo").but("grpo", kl=None, surrogate=partial(ppo_clip, eps_low=eps, eps_high=eps))
+    clipped = recipe("grpo").but(
+        "grpo", kl=None, surrogate=partial(ppo_clip, eps_low=eps, eps_high=eps)
+    )
     even, rewards = torch.zeros(4, dtype=torch.float64), [1, 0, 0, 0]
-    table = reuse(clipped, even, [0, 1, 2, 3], rewards, learning_rate=learning_rate, updates=int(updates), momentum=momentum)
+    table = reuse(
+        clipped,
+        even,
+        [0, 1, 2, 3],
+        rewards,
+        learning_rate=learning_rate,
+        updates=int(updates),
+        momentum=momentum,
+    )
     last = table["ratio_0"].iloc[-1]
     title = f"ε = {eps:g}: at update {int(updates)} the right answer's ratio is {last:.2f}"
-    return ratios_by_update(table, ["right", "wrong", "wrong", "wrong"], band=(1 - eps, 1 + eps), title=title)
+    return ratios_by_update(
+        table, ["right", "wrong", "wrong", "wrong"], band=(1 - eps, 1 + eps), title=title
+    )

@@ -108,7 +108,11 @@ recipe("dr_grpo")
 from grpo_edu.plots.heatmap import weight_map
 
 three = [grpo, recipe("dr_grpo"), recipe("dapo")]
-weight_map(three, rollouts, title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard")
+weight_map(
+    three,
+    rollouts,
+    title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
+)
 
 # %% [markdown]
 # Dr. GRPO looks pale because of its constant: 1/10 is smaller than 1/2. A factor common to *all* tokens is only a learning
@@ -137,8 +141,12 @@ AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewa
 # larger, since for a negative advantage the clip has no upper bound):
 
 # %%
-off_policy = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], ratio=[1.5, 1.5, 1.0], max_new_tokens=10)
-weight_map(three, off_policy, title="Above the clip a right answer loses its push, a wrong one does not")
+off_policy = Rollouts.from_lengths(
+    [2, 2, 8], rewards=[1, 0, 0], ratio=[1.5, 1.5, 1.0], max_new_tokens=10
+)
+weight_map(
+    three, off_policy, title="Above the clip a right answer loses its push, a wrong one does not"
+)
 
 # %% [markdown]
 # ## 6. What breaks

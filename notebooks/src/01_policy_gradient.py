@@ -49,7 +49,10 @@ import torch
 
 from grpo_edu.theory import mdp
 
-bandit, prize = [torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)], torch.tensor([1.0, 0.0]).double()
+bandit, prize = (
+    [torch.tensor([[0.0, math.log(3)]], dtype=torch.float64)],
+    torch.tensor([1.0, 0.0]).double(),
+)
 print(mdp.exact_gradient(bandit, prize).tolist())
 mdp.comparison(bandit, mdp.weightings(bandit, prize, 0.75), prize).round(6)
 
@@ -69,7 +72,12 @@ policy = mdp.uniform(2, 3)
 logp = mdp.log_probs(policy)
 right = torch.tensor([float(word.count("b") == 2) for word in mdp.words("ab", 3)]).double()
 print("log-probabilities of 'abb':", logp[3].tolist(), "their sum:", logp[3].sum().item())
-print("product of its probabilities:", logp[3].exp().prod().item(), "exp of that sum:", logp[3].sum().exp().item())
+print(
+    "product of its probabilities:",
+    logp[3].exp().prod().item(),
+    "exp of that sum:",
+    logp[3].sum().exp().item(),
+)
 print("sum of its probabilities:", logp[3].exp().sum().item())
 
 # %% [markdown]
@@ -80,7 +88,13 @@ from grpo_edu import read_completions
 
 real = read_completions()
 one = real.logp[49][real.mask[49]]
-print(len(one), "tokens, log π(o|q) =", round(one.sum().item(), 4), "so π(o|q) =", one.sum().exp().item())
+print(
+    len(one),
+    "tokens, log π(o|q) =",
+    round(one.sum().item(), 4),
+    "so π(o|q) =",
+    one.sum().exp().item(),
+)
 
 # %% [markdown]
 # ## 4. V, Q, A
@@ -104,7 +118,12 @@ mdp.state_table(policy, right, "ab")
 # %%
 from grpo_edu.plots.tree import token_tree
 
-token_tree(policy, right, "ab", title="Only tokens that decide something have an advantage: after aa it is too late")
+token_tree(
+    policy,
+    right,
+    "ab",
+    title="Only tokens that decide something have an advantage: after aa it is too late",
+)
 
 # %% [markdown]
 # ## 5. Five estimates of one gradient
@@ -145,7 +164,9 @@ mdp.comparison(policy, mdp.weightings(policy, right, 5.0), right).round(6)
 # %% tags=["row-27"]
 from grpo_edu import recipe
 
-mdp.group_comparison([recipe("reinforce"), recipe("rloo"), recipe("dr_grpo")], policy, right, 3).round(4)
+mdp.group_comparison(
+    [recipe("reinforce"), recipe("rloo"), recipe("dr_grpo")], policy, right, 3
+).round(4)
 
 # %% [markdown]
 # ## 7. What the derivation does not contain
@@ -176,7 +197,9 @@ from grpo_edu.plots.heatmap import weight_map
 
 four = Rollouts.from_lengths([3] * 4, rewards=[1, 0, 0, 0], max_new_tokens=3)
 recipes = [recipe("reinforce"), recipe("rloo"), recipe("dr_grpo")]
-weight_map(recipes, four, title="REINFORCE praises the right answer; a baseline blames the wrong ones too")
+weight_map(
+    recipes, four, title="REINFORCE praises the right answer; a baseline blames the wrong ones too"
+)
 
 # %% [markdown]
 # ## 9. Turn it yourself
@@ -186,7 +209,9 @@ weight_map(recipes, four, title="REINFORCE praises the right answer; a baseline 
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["reinforce", "rloo", "dr_grpo"], lengths=[3] * 4, rewards=[1, 0, 0, 0], length_limit=3)
+AggregationExplorer(
+    recipes=["reinforce", "rloo", "dr_grpo"], lengths=[3] * 4, rewards=[1, 0, 0, 0], length_limit=3
+)
 
 # %% [markdown]
 # ## 10. What breaks

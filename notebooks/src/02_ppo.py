@@ -34,9 +34,13 @@
 # %% tags=["row-11"]
 from grpo_edu import Rollouts, ledger, recipe
 
-token = Rollouts.from_lengths([1, 1, 1], rewards=[1, 1, 1], advantage=[1.0, 1.0, 1.0], ratio=[1.0, 1.1, 1.3])
+token = Rollouts.from_lengths(
+    [1, 1, 1], rewards=[1, 1, 1], advantage=[1.0, 1.0, 1.0], ratio=[1.0, 1.1, 1.3]
+)
 three_times = ledger(recipe("ppo"), token)[["advantage", "ratio", "gate", "weight"]]
-three_times.assign(push=3 * three_times["weight"]).round(4)  # the mean over three tokens divides by 3
+three_times.assign(push=3 * three_times["weight"]).round(
+    4
+)  # the mean over three tokens divides by 3
 
 # %% [markdown]
 # ## 2. The ratio, not its logarithm
@@ -84,7 +88,9 @@ reference = now - moved.log()[:, None]
 grpo = recipe("grpo").but("grpo", kl=None)
 for name, old in (("π_old (right)", now), ("π_ref (swapped)", reference)):
     rows = ledger(grpo, Rollouts.from_lengths([1] * 4, rewards, old_logp=old, ref_logp=reference))
-    print(f"{name:16} ratio {rows['ratio'].round(3).tolist()} push {rows['weight'].round(4).tolist()}")
+    print(
+        f"{name:16} ratio {rows['ratio'].round(3).tolist()} push {rows['weight'].round(4).tolist()}"
+    )
 
 # %% [markdown]
 # ## 4. Six cells
@@ -108,7 +114,9 @@ from grpo_edu.objective.catalog import CLIP
 from grpo_edu.theory import clip
 
 places = (0.5, 1.0, 1.5, 6.0)
-pd.DataFrame(clip.cells(CLIP, places).tolist(), ["A = +1", "A = -1"], [f"ratio {x:g}" for x in places])
+pd.DataFrame(
+    clip.cells(CLIP, places).tolist(), ["A = +1", "A = -1"], [f"ratio {x:g}" for x in places]
+)
 
 # %%
 FIGURES["clip_objective"].show()
@@ -132,12 +140,17 @@ from grpo_edu.theory.updates import reuse
 
 even = torch.zeros(4).double()
 table = reuse(grpo, even, [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24)
-table.loc[[0, 1, 2, 3, 15, 16, 23], ["update", "loss", "gradient_norm", "clip_fraction", "ratio_0", "ratio_1"]].round(3)
+table.loc[
+    [0, 1, 2, 3, 15, 16, 23],
+    ["update", "loss", "gradient_norm", "clip_fraction", "ratio_0", "ratio_1"],
+].round(3)
 
 # %%
 from grpo_edu.plots.updates import ratios_by_update
 
-ratios_by_update(table, ["right", "wrong", "wrong", "wrong"], title="A clip of 0.2, and the ratio ends at 1.62")
+ratios_by_update(
+    table, ["right", "wrong", "wrong", "wrong"], title="A clip of 0.2, and the ratio ends at 1.62"
+)
 
 # %% [markdown]
 # The first line of the table is the whole truth for many runs: with **one** update per rollout the ratio is 1, the clip
@@ -148,7 +161,9 @@ ratios_by_update(table, ["right", "wrong", "wrong", "wrong"], title="A clip of 0
 # %%
 heavy = reuse(grpo, even, [0, 1, 2, 3], [1, 0, 0, 0], learning_rate=0.2, updates=24, momentum=0.9)
 ratios_by_update(
-    heavy, ["right", "wrong", "wrong", "wrong"], title="With momentum the ratio runs on to 3 while no token has a gradient"
+    heavy,
+    ["right", "wrong", "wrong", "wrong"],
+    title="With momentum the ratio runs on to 3 while no token has a gradient",
 )
 
 # %% [markdown]
@@ -176,7 +191,10 @@ from grpo_edu import token_weights
 from grpo_edu.objective.surrogates import reinforce
 
 two = Rollouts.from_lengths([2, 8], rewards=[1, 0], max_new_tokens=8)
-both = [token_weights(one, two)[:, 0].tolist() for one in (grpo, grpo.but("no ratio, no clip", surrogate=reinforce))]
+both = [
+    token_weights(one, two)[:, 0].tolist()
+    for one in (grpo, grpo.but("no ratio, no clip", surrogate=reinforce))
+]
 both
 
 # %% [markdown]
@@ -199,12 +217,23 @@ both
 from grpo_edu.objective import aggregation as agg
 
 ten = Rollouts.from_lengths([10, 100], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
-swapped = Rollouts.from_lengths([100, 10], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
-choices = {"sequence mean": agg.sequence_mean, "token mean": agg.step_token_mean, "constant": agg.constant}
+swapped = Rollouts.from_lengths(
+    [100, 10], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100
+)
+choices = {
+    "sequence mean": agg.sequence_mean,
+    "token mean": agg.step_token_mean,
+    "constant": agg.constant,
+}
 losses = {name: recipe("ppo").but(name, aggregation=choice) for name, choice in choices.items()}
 values = {name: [one.loss(x).item() + 0.0 for x in (ten, swapped)] for name, one in losses.items()}
 table = pd.DataFrame.from_dict(values, orient="index", columns=["loss", "right answer longer"])
-table.assign(largest_push=[token_weights(one, ten).abs().max().item() for one in losses.values()]).round(4) + 0.0
+(
+    table.assign(
+        largest_push=[token_weights(one, ten).abs().max().item() for one in losses.values()]
+    ).round(4)
+    + 0.0
+)
 
 # %% [markdown]
 # "Wait some steps, it is display rounding" is wrong: it is 0, and the model learns. What does mean "nothing learnt" is a
@@ -215,7 +244,10 @@ table.assign(largest_push=[token_weights(one, ten).abs().max().item() for one in
 
 # %% tags=["question-4"]
 drifted = Rollouts.from_lengths([4, 4], rewards=[1, 0], ref_logp=torch.full((2, 4), -1.5).double())
-recipe("grpo").loss(drifted).item(), 0.04 * (math.exp(-0.5) + 0.5 - 1)  # β·k3, log-ratio to the reference 0.5
+(
+    recipe("grpo").loss(drifted).item(),
+    0.04 * (math.exp(-0.5) + 0.5 - 1),
+)  # β·k3, log-ratio to the reference 0.5
 
 # %% [markdown]
 # ## 8. The talk's "left side and right side"
@@ -232,10 +264,16 @@ from grpo_edu.objective.surrogates import sequence_product
 
 product = partial(sequence_product, eps_low=0.2, eps_high=0.2)
 base = grpo.but("token terms, summed", aggregation=agg.sequence_sum)
-forms = [base.but("ratio of the whole answer", surrogate=product), base, grpo.but("token terms, averaged")]
+forms = [
+    base.but("ratio of the whole answer", surrogate=product),
+    base,
+    grpo.but("token terms, averaged"),
+]
 near = Rollouts.from_lengths([2, 8], rewards=[1, 0], ratio=1.01)
 pushes = {one.name: [token_weights(one, x)[1, 0].item() for x in (two, near)] for one in forms}
-pd.DataFrame.from_dict(pushes, orient="index", columns=["on policy", "every token ratio 1.01"]).round(4)
+pd.DataFrame.from_dict(
+    pushes, orient="index", columns=["on policy", "every token ratio 1.01"]
+).round(4)
 
 # %% [markdown]
 # ## 9. Whose 1/|o| is it?

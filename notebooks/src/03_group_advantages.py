@@ -34,7 +34,11 @@ from grpo_edu.compare import advantage_table
 
 grpo = recipe("grpo").but("grpo", kl=None)
 four = Rollouts.from_lengths([2, 3, 5, 8], rewards=[1, 0, 0, 0], max_new_tokens=8)
-print("GRPO, every token:", grpo.plan(four).advantage[0, :2].tolist(), grpo.plan(four).advantage[1, :3].tolist())
+print(
+    "GRPO, every token:",
+    grpo.plan(four).advantage[0, :2].tolist(),
+    grpo.plan(four).advantage[1, :3].tolist(),
+)
 advantage_table([grpo, recipe("dr_grpo"), recipe("rloo")], four)
 
 # %% [markdown]
@@ -68,14 +72,20 @@ policy, words = mdp.uniform(2, 3), mdp.words("ab", 3)
 right = torch.tensor([float(word.count("b") == 2) for word in words]).double()
 rows = [words.index(word) for word in ("aab", "abb", "bba", "bbb")]
 tensors = {"logp": mdp.log_probs(policy)[rows], "value": mdp.values_along(policy, right)[rows]}
-batch = Rollouts(**tensors, mask=torch.ones(4, 3).bool(), reward=right[rows], group=torch.zeros(4).long())
+batch = Rollouts(
+    **tensors, mask=torch.ones(4, 3).bool(), reward=right[rows], group=torch.zeros(4).long()
+)
 
 # %% tags=["row-2", "row-7"]
 ppo = recipe("ppo(gae)")
-estimates = {f"GAE, λ = {lam:g}": ppo.but(baseline=partial(gae, gamma=1.0, lam=lam)) for lam in (0.0, 0.95, 1.0)}
+estimates = {
+    f"GAE, λ = {lam:g}": ppo.but(baseline=partial(gae, gamma=1.0, lam=lam))
+    for lam in (0.0, 0.95, 1.0)
+}
 estimates["group (GRPO)"] = grpo
 table = {
-    name: [str([round(x, 3) for x in row]) for row in one.plan(batch).advantage.tolist()] for name, one in estimates.items()
+    name: [str([round(x, 3) for x in row]) for row in one.plan(batch).advantage.tolist()]
+    for name, one in estimates.items()
 }
 pd.DataFrame(table, index=["aab (wrong)", "abb (right)", "bba (right)", "bbb (wrong)"]).T
 
@@ -128,7 +138,10 @@ FIGURES["ppo_and_grpo"].show()
 # </details>
 
 # %%
-fields = {"greedy_reward": torch.tensor([0.0] * 4 + [1.0] * 4).double(), "ref_logp": torch.full((8, 8), -1.0).double()}
+fields = {
+    "greedy_reward": torch.tensor([0.0] * 4 + [1.0] * 4).double(),
+    "ref_logp": torch.full((8, 8), -1.0).double(),
+}
 rewards, group = [1, 0, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4
 fields["reward_parts"] = torch.tensor(rewards).double()[:, None]
 eight = Rollouts.from_lengths([2, 2, 8, 4, 4, 4, 4, 4], rewards, group, max_new_tokens=8, **fields)
@@ -159,10 +172,16 @@ FIGURES["advantage_by_correct_count"].show()
 from grpo_edu.objective import advantages as adv
 
 hard = Rollouts.from_lengths([1] * 8, [1, 1, 1, 0, 0, 0, 0, 0], [0] * 4 + [1] * 4)
-per_prompt = recipe("dr_grpo").but("TRL l. 870", scale=partial(adv.group_std, ddof=1, eps=1e-4), aggregation=grpo.aggregation)
-batch_wide = per_prompt.but("batch mean, std", baseline=adv.batch_mean, scale=partial(adv.batch_std, ddof=1, eps=1e-4))
+per_prompt = recipe("dr_grpo").but(
+    "TRL l. 870", scale=partial(adv.group_std, ddof=1, eps=1e-4), aggregation=grpo.aggregation
+)
+batch_wide = per_prompt.but(
+    "batch mean, std", baseline=adv.batch_mean, scale=partial(adv.batch_std, ddof=1, eps=1e-4)
+)
 mixed = per_prompt.but("group mean, batch std", scale=partial(adv.batch_std, ddof=1, eps=1e-4))
-advantage_table([per_prompt, batch_wide, mixed, per_prompt.but("no std", scale=adv.unscaled)], hard).round(4)
+advantage_table(
+    [per_prompt, batch_wide, mixed, per_prompt.but("no std", scale=adv.unscaled)], hard
+).round(4)
 
 # %% [markdown]
 # Three ways to scale, then: by the prompt (GRPO), by the batch *after* centring in the group (Lite PPO, TRL
@@ -177,7 +196,9 @@ advantage_table([per_prompt, batch_wide, mixed, per_prompt.but("no std", scale=a
 from grpo_edu.theory.difficulty import weight
 
 chosen = [recipe("rloo"), recipe("dr_grpo"), grpo, recipe("maxrl"), recipe("pass@k")]
-pd.DataFrame({p: {one.name: weight(one, p, 8) for one in chosen} for p in (0.02, 0.1, 0.5, 0.9)}).round(3)
+pd.DataFrame(
+    {p: {one.name: weight(one, p, 8) for one in chosen} for p in (0.02, 0.1, 0.5, 0.9)}
+).round(3)
 
 # %% [markdown]
 # pass@2 has 2(1 − p) exactly; MaxRL Σ(1 − p)^(k−1) up to k = G − 1 = 7, not G, since its group mean contains the answer itself.
@@ -196,9 +217,15 @@ cases = {
     "10 9.99": [10, 9.99],
 }
 numpy_std = per_prompt.but("ddof 0", scale=partial(adv.group_std, ddof=0, eps=1e-8))
-recipes = {"std, ddof 1, ε 1e-4": per_prompt, "std, ddof 0, ε 1e-8": numpy_std, "centred only": recipe("dr_grpo")}
+recipes = {
+    "std, ddof 1, ε 1e-4": per_prompt,
+    "std, ddof 0, ε 1e-8": numpy_std,
+    "centred only": recipe("dr_grpo"),
+}
 batches = [Rollouts.from_lengths([1] * len(r), r, max_new_tokens=1) for r in cases.values()]
-table = {name: [one.plan(x).advantage[0, 0].item() for x in batches] for name, one in recipes.items()}
+table = {
+    name: [one.plan(x).advantage[0, 0].item() for x in batches] for name, one in recipes.items()
+}
 pd.DataFrame(table, index=list(cases)).round(5)
 
 # %% [markdown]
@@ -236,11 +263,18 @@ FIGURES["silent_groups"].show()
 # %%
 parts = torch.tensor([[1, 0], [0, 10], [0, 10], [1, 0]]).double()
 summed = Rollouts.from_lengths([1] * 4, parts.sum(1).tolist(), reward_parts=parts)
-each = grpo.but("each, then added", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0), scale=adv.unscaled)
-heavy = each.but("weights 1, 0.5", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0, weights=(1.0, 0.5)))
+each = grpo.but(
+    "each, then added", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0), scale=adv.unscaled
+)
+heavy = each.but(
+    "weights 1, 0.5", baseline=partial(adv.decoupled_rewards, ddof=1, eps=0.0, weights=(1.0, 0.5))
+)
 for missing in (None, 0):
     four = Rollouts.from_lengths([1] * 4, [1, missing, 0, 1])
-    print(f"rewards 1 {missing} 0 1:", per_prompt.plan(four).advantage[:, 0].round(decimals=4).tolist())
+    print(
+        f"rewards 1 {missing} 0 1:",
+        per_prompt.plan(four).advantage[:, 0].round(decimals=4).tolist(),
+    )
 advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round(4)
 
 # %% [markdown]
@@ -261,11 +295,20 @@ advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round
 
 # %%
 nan = float("nan")
-steps = {"two steps": [[nan, 1, nan, 1], [nan, 1, nan, 0]], "one, at the end": [[nan] * 3 + [1.0], [nan] * 3 + [0.0]]}
+steps = {
+    "two steps": [[nan, 1, nan, 1], [nan, 1, nan, 0]],
+    "one, at the end": [[nan] * 3 + [1.0], [nan] * 3 + [0.0]],
+}
 process = recipe("grpo(process)").but(kl=None)
-answers = {k: Rollouts.from_lengths([4, 4], [1, 0], token_reward=torch.tensor(v).double()) for k, v in steps.items()}
+answers = {
+    k: Rollouts.from_lengths([4, 4], [1, 0], token_reward=torch.tensor(v).double())
+    for k, v in steps.items()
+}
 advantages = {name: process.plan(x).advantage.tolist() for name, x in answers.items()}
-pd.DataFrame(advantages | {"outcome": grpo.plan(answers["two steps"]).advantage.tolist()}, ["first answer", "second answer"]).T
+pd.DataFrame(
+    advantages | {"outcome": grpo.plan(answers["two steps"]).advantage.tolist()},
+    ["first answer", "second answer"],
+).T
 
 # %% [markdown]
 # ## 10. The picture, and turn it yourself
@@ -279,12 +322,21 @@ from grpo_edu.plots.heatmap import weight_map
 
 six = Rollouts.from_lengths([4] * 6, rewards=[1, 0, 0, 0, 0, 0], max_new_tokens=4)
 three = [recipe("rloo"), grpo, recipe("dr_grpo")]
-weight_map(three, six, relative=True, title="In one group of equal lengths RLOO, GRPO and Dr. GRPO share one pattern")
+weight_map(
+    three,
+    six,
+    relative=True,
+    title="In one group of equal lengths RLOO, GRPO and Dr. GRPO share one pattern",
+)
 
 # %%
 from grpo_edu.widgets.advantage import AdvantageExplorer
 
-AdvantageExplorer(rewards=[1, 0, 0, 0, 1, 1, 1, 0], group=[0, 0, 0, 0, 1, 1, 1, 1], lengths=[2, 2, 8, 4, 4, 4, 4, 4])
+AdvantageExplorer(
+    rewards=[1, 0, 0, 0, 1, 1, 1, 0],
+    group=[0, 0, 0, 0, 1, 1, 1, 1],
+    lengths=[2, 2, 8, 4, 4, 4, 4, 4],
+)
 
 # %% [markdown]
 # And one token, step by step: choose a recipe, a completion and a token, and read the formula with its numbers in place.

@@ -125,7 +125,8 @@ from grpo_edu.compare import advantage_table
 rewards, group = [1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 1], [0] * 4 + [1] * 4 + [2] * 4
 grpo = recipe("grpo").but("with std", kl=None)
 table = advantage_table(
-    [grpo, recipe("dr_grpo").but("without")], Rollouts.from_lengths([1] * 12, rewards, group, max_new_tokens=1)
+    [grpo, recipe("dr_grpo").but("without")],
+    Rollouts.from_lengths([1] * 12, rewards, group, max_new_tokens=1),
 )
 table.assign(gain=table["with std"] / table["without"]).iloc[[0, 1, 4, 6, 8]].round(4)
 
@@ -158,7 +159,9 @@ from grpo_edu.toys.compare import last_step
 from grpo_edu.toys.training import Training
 
 arms = [recipe("grpo").but("grpo", kl=None), recipe("rloo"), recipe("maxrl")]
-runs = toy.train(arms, training=Training(steps=40, prompts=50, samples=64, learning_rate=10.0, every=40), seeds=5)
+runs = toy.train(
+    arms, training=Training(steps=40, prompts=50, samples=64, learning_rate=10.0, every=40), seeds=5
+)
 last_step(runs, ["pass_rate", "pass_at_8", "bucket_1"])
 
 # %% [markdown]

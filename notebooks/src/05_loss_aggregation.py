@@ -37,7 +37,10 @@ from grpo_edu.objective import aggregation as agg
 losses = torch.tensor([[1.0] * 4 + [10.0] + [0.0] * 5, [1.0] * 9 + [10.0]], dtype=torch.float64)
 rows = Rollouts.from_lengths([5, 10], rewards=[1, 1])
 present = torch.ones(2, dtype=torch.bool)
-weights = {"mean of means": agg.sequence_mean(rows.mask, present), "mean over tokens": agg.step_token_mean(rows.mask)}
+weights = {
+    "mean of means": agg.sequence_mean(rows.mask, present),
+    "mean over tokens": agg.step_token_mean(rows.mask),
+}
 print({name: round((w * losses).sum().item(), 4) for name, w in weights.items()})
 print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).sum(1).tolist())
 
@@ -48,9 +51,15 @@ print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).
 
 # %% tags=["row-22"]
 strips = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
-kinds = {"sequence mean": agg.sequence_mean, "constant 7": partial(agg.constant, length=7.0), "token mean": agg.step_token_mean}
+kinds = {
+    "sequence mean": agg.sequence_mean,
+    "constant 7": partial(agg.constant, length=7.0),
+    "token mean": agg.step_token_mean,
+}
 {
-    name: token_weights(recipe("ppo").but(aggregation=kind), strips)[:, 0].round(decimals=4).tolist()
+    name: token_weights(recipe("ppo").but(aggregation=kind), strips)[:, 0]
+    .round(decimals=4)
+    .tolist()
     for name, kind in kinds.items()
 }
 
@@ -70,8 +79,13 @@ FIGURES["aggregation_strips"].show()
 # mean that frameworks run?
 
 # %% tags=["question-8"]
-batch = Rollouts.from_lengths([4, 6, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1], max_new_tokens=64)
-{name: token_weights(recipe(name), batch)[:, 0].round(decimals=5).tolist() for name in ("dapo", "dapo(step)", "bnpo")}
+batch = Rollouts.from_lengths(
+    [4, 6, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1], max_new_tokens=64
+)
+{
+    name: token_weights(recipe(name), batch)[:, 0].round(decimals=5).tolist()
+    for name in ("dapo", "dapo(step)", "bnpo")
+}
 
 # %% [markdown]
 # Paper: a token of the short prompt is pushed nine times harder (every *prompt* weighs the same). Step-wide: alike (every
@@ -82,7 +96,8 @@ batch = Rollouts.from_lengths([4, 6, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0,
 from grpo_edu.weights import split, summary
 
 both = {
-    name: summary(recipe(name).but(name, kl=None), batch)["share"].abs().round(4).tolist() for name in ("grpo", "dapo(step)")
+    name: summary(recipe(name).but(name, kl=None), batch)["share"].abs().round(4).tolist()
+    for name in ("grpo", "dapo(step)")
 }
 both
 
@@ -91,7 +106,10 @@ both
 
 # %% tags=["question-11"]
 
-{parts: token_weights(recipe("bnpo"), batch, split(4, parts))[:, 0].round(decimals=5).tolist() for parts in (1, 2, 4)}
+{
+    parts: token_weights(recipe("bnpo"), batch, split(4, parts))[:, 0].round(decimals=5).tolist()
+    for parts in (1, 2, 4)
+}
 
 # %% [markdown]
 # Cut in two it became the prompt scope (each micro-batch holds one prompt here); cut in four, the sequence mean.
@@ -133,7 +151,10 @@ compare(recipe("grpo"), recipe("dapo"), only="aggregation")
 # %% tags=["row-19", "row-21"]
 talk = {"TRL fc4dae256": agg.micro_batch_token_mean, "OpenRLHF 69246e0e": agg.sequence_mean}
 base = recipe("grpo").but(kl=None)
-weights = {name: token_weights(base.but(aggregation=choice), batch, split(4, 2)) for name, choice in talk.items()}
+weights = {
+    name: token_weights(base.but(aggregation=choice), batch, split(4, 2))
+    for name, choice in talk.items()
+}
 {name: w[:, 0].round(decimals=5).tolist() for name, w in weights.items()}
 
 # %% [markdown]
@@ -147,7 +168,10 @@ divisors = {
     "sequence mean: 4·|o|": agg.sequence_mean(batch.mask, everyone),
     "micro-batch mean, two": agg.micro_batch_token_mean(batch.mask, part),
 }
-divisors |= {"step mean": agg.step_token_mean(batch.mask), "constant: 4·64": agg.constant(batch.mask, everyone, 64)}
+divisors |= {
+    "step mean": agg.step_token_mean(batch.mask),
+    "constant: 4·64": agg.constant(batch.mask, everyone, 64),
+}
 {name: (1 / w[:, 0]).round().long().tolist() for name, w in divisors.items()}
 
 # %% [markdown]
@@ -168,8 +192,15 @@ surrogate = torch.minimum(ratio * A, ratio.clamp(0.8, 1.2) * A)
 
 # %%
 ten = Rollouts.from_lengths([10, 100], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
-three = {"sequence mean": agg.sequence_mean, "token mean": agg.step_token_mean, "constant": agg.constant}
-{name: round(recipe("ppo").but(aggregation=choice).loss(ten).item(), 4) + 0.0 for name, choice in three.items()}
+three = {
+    "sequence mean": agg.sequence_mean,
+    "token mean": agg.step_token_mean,
+    "constant": agg.constant,
+}
+{
+    name: round(recipe("ppo").but(aggregation=choice).loss(ten).item(), 4) + 0.0
+    for name, choice in three.items()
+}
 
 # %%
 FIGURES["silent_loss"].show()
@@ -188,7 +219,10 @@ kinds = {
     "prompt": agg.prompt_token_mean,
     "constant": agg.constant,
 }
-{name: token_weights(recipe("reinforce").but(aggregation=kind), packed).unique().tolist() for name, kind in kinds.items()}
+{
+    name: token_weights(recipe("reinforce").but(aggregation=kind), packed).unique().tolist()
+    for name, kind in kinds.items()
+}
 
 # %% [markdown]
 # ## 9. Turn it yourself
@@ -199,7 +233,12 @@ kinds = {
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["bnpo", "grpo", "dapo(step)"], lengths=[4, 8, 24, 40], rewards=[1, 0, 1, 0], micro_batches=2)
+AggregationExplorer(
+    recipes=["bnpo", "grpo", "dapo(step)"],
+    lengths=[4, 8, 24, 40],
+    rewards=[1, 0, 1, 0],
+    micro_batches=2,
+)
 
 # %% [markdown]
 # ## 10. In the frameworks

@@ -36,10 +36,15 @@ from grpo_edu import Rollouts, recipe, token_weights
 from grpo_edu.biases import length_bias
 from grpo_edu.weights import summary
 
-signs = Rollouts.from_lengths([2, 8, 4, 16], rewards=[1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16)
+signs = Rollouts.from_lengths(
+    [2, 8, 4, 16], rewards=[1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
+)
 sequence = recipe("ppo").but("1/|o|", aggregation=recipe("grpo").aggregation)
 constant = recipe("ppo").but("constant", aggregation=recipe("dr_grpo").aggregation)
-tables = {one.name: summary(one, signs)[["reward", "length", "push_per_token", "share"]] for one in (sequence, constant)}
+tables = {
+    one.name: summary(one, signs)[["reward", "length", "push_per_token", "share"]]
+    for one in (sequence, constant)
+}
 pd.concat(tables, axis=1)
 
 # %% [markdown]
@@ -50,7 +55,9 @@ pd.concat(tables, axis=1)
 # %% tags=["row-35"]
 example = Rollouts.from_lengths([10, 1000], rewards=[1, 1], advantage=[1.0, 1.0])
 ten, thousand = token_weights(sequence, example)[:, 0].tolist()
-print(f"{ten:.4f} {thousand:.4f}, a factor of {ten / thousand:.0f}; the last token, end-of-sequence, is one of them")
+print(
+    f"{ten:.4f} {thousand:.4f}, a factor of {ten / thousand:.0f}; the last token, end-of-sequence, is one of them"
+)
 for name in ("grpo", "dr_grpo", "dapo", "gspo", "luspo", "vl_norm"):
     print(f"{name:8}", length_bias(recipe(name)))
 
@@ -99,7 +106,11 @@ FIGURES["drift_by_scope"].show()
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.theory.enumeration import expected_gradient
 
-choices = {"sequence mean": agg.sequence_mean, "token mean of the group": agg.prompt_token_mean, "constant": agg.constant}
+choices = {
+    "sequence mean": agg.sequence_mean,
+    "token mean of the group": agg.prompt_token_mean,
+    "constant": agg.constant,
+}
 for name, choice in choices.items():
     update = expected_gradient(recipe("dr_grpo").but(aggregation=choice), 0.4, 0.3, 0.3, 2, 5)
     print(f"{name:24}", (update.round(decimals=5) + 0.0).tolist())
@@ -113,7 +124,9 @@ for name, choice in choices.items():
 # work: for a gradient it is zero.
 
 # %%
-print("work around the loop:", round(length.loop_integral(8, (-2.0, 2.0), (-3.0, 0.5), right=-1.0), 6))
+print(
+    "work around the loop:", round(length.loop_integral(8, (-2.0, 2.0), (-3.0, 0.5), right=-1.0), 6)
+)
 FIGURES["length_field"].show()
 
 # %% [markdown]
@@ -162,8 +175,13 @@ from grpo_edu.toys.training import Training
 
 arms = [recipe("grpo").but("grpo", kl=None), recipe("dr_grpo")]
 policy, short = stopping.Stopping(mode="slip"), Training(steps=60, learning_rate=2.0, every=60)
-rates = matched_learning_rate(push_sizes(arms, [stopping.rollouts(policy, short)]), 2.0)  # equally hard first steps
-last_step(stopping.train(arms, policy, short, seeds=5, learning_rates=rates), ["pass_rate", "length_right", "length_wrong"])
+rates = matched_learning_rate(
+    push_sizes(arms, [stopping.rollouts(policy, short)]), 2.0
+)  # equally hard first steps
+last_step(
+    stopping.train(arms, policy, short, seeds=5, learning_rates=rates),
+    ["pass_rate", "length_right", "length_wrong"],
+)
 
 # %%
 from grpo_edu.widgets.labs import toy_player
@@ -213,7 +231,9 @@ FIGURES["token_efficiency"].show()
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0])
+AggregationExplorer(
+    recipes=["grpo", "dr_grpo", "gspo"], lengths=[8, 8, 32, 32], rewards=[1, 0, 1, 0]
+)
 
 # %% [markdown]
 # ## 11. What breaks

@@ -72,7 +72,9 @@ FIGURES["kl_estimators"].show()
 from grpo_edu.plots.kl import kl_estimators
 
 kl_estimators(
-    policy=0.9, reference=0.5, title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small"
+    policy=0.9,
+    reference=0.5,
+    title="k1 does not pull; k2 pulls in proportion to d; k3 pulls hardest where π is small",
 )
 
 # %%
@@ -102,7 +104,12 @@ kinds = {name: partial(getattr(kl, name), beta=1.0) for name in ("k1", "k2", "k3
 places = {"in the loss": exact.pull_in_loss, "in the reward": exact.in_reward}
 print("reverse KL:", round(exact.reverse(logits, reference)[1][0].item(), 5))
 print("forward KL:", round(exact.forward(logits, reference)[1][0].item(), 5))
-pd.DataFrame({w: {n: pull(k, logits, reference)[0].item() for n, k in kinds.items()} for w, pull in places.items()}).round(5)
+pd.DataFrame(
+    {
+        w: {n: pull(k, logits, reference)[0].item() for n, k in kinds.items()}
+        for w, pull in places.items()
+    }
+).round(5)
 
 # %% [markdown]
 # In the reward it is the other way round: there k1 has the reverse-KL gradient, since reward × score differentiates the
@@ -139,7 +146,8 @@ pd.Series(ends).unstack().round(3)
 # %%
 near = torch.tensor([0.55, 0.45]).double().log()
 pd.DataFrame(
-    {n: [exact.spread(k, z, reference) for z in (near, logits)] for n, k in kinds.items()}, ["π = 0.55", "π = 0.9"]
+    {n: [exact.spread(k, z, reference) for z in (near, logits)] for n, k in kinds.items()},
+    ["π = 0.55", "π = 0.9"],
 ).round(4)
 
 # %% [markdown]
@@ -150,7 +158,10 @@ pd.DataFrame(
 
 # %%
 old = torch.tensor([0.7, 0.3]).double().log()
-rows = {n: [v, g[0].item()] for n, (v, g) in ((n, exact.in_loss(k, logits, reference, old)) for n, k in kinds.items())}
+rows = {
+    n: [v, g[0].item()]
+    for n, (v, g) in ((n, exact.in_loss(k, logits, reference, old)) for n, k in kinds.items())
+}
 pd.DataFrame.from_dict(rows, orient="index", columns=["value", "pull"]).round(4)
 
 # %% [markdown]
@@ -174,8 +185,12 @@ from grpo_edu.compare import advantage_table
 from grpo_edu.objective.rewards import kl_in_reward
 
 sums = torch.tensor([1.0, 2.0, 3.0, 4.0]).double()[:, None]
-right = Rollouts.from_lengths([10] * 4, [1, 1, 1, 1], ref_logp=-1.0 - sums.expand(4, 10), max_new_tokens=10)
-grpo = recipe("grpo").but("GRPO, KL in reward", kl=None, rewards=(partial(kl_in_reward, beta=0.001),))
+right = Rollouts.from_lengths(
+    [10] * 4, [1, 1, 1, 1], ref_logp=-1.0 - sums.expand(4, 10), max_new_tokens=10
+)
+grpo = recipe("grpo").but(
+    "GRPO, KL in reward", kl=None, rewards=(partial(kl_in_reward, beta=0.001),)
+)
 dr_grpo = recipe("dr_grpo").but("Dr. GRPO, KL in reward", rewards=grpo.rewards)
 advantage_table([grpo, dr_grpo], right).round(4)
 
@@ -188,8 +203,13 @@ advantage_table([grpo, dr_grpo], right).round(4)
 # %%
 from grpo_edu import ledger
 
-two = Rollouts.from_lengths([2, 8], [1, 1], ref_logp=torch.full((2, 8), -1.2).double(), max_new_tokens=8)
-both = {name: ledger(recipe("grpo").but(name, aggregation=recipe(name).aggregation), two) for name in ("grpo", "dr_grpo")}
+two = Rollouts.from_lengths(
+    [2, 8], [1, 1], ref_logp=torch.full((2, 8), -1.2).double(), max_new_tokens=8
+)
+both = {
+    name: ledger(recipe("grpo").but(name, aggregation=recipe(name).aggregation), two)
+    for name in ("grpo", "dr_grpo")
+}
 {name: table.groupby("completion")["kl"].first().round(5).tolist() for name, table in both.items()}
 
 # %% [markdown]
@@ -207,7 +227,9 @@ from grpo_edu.plots.heatmap import weight_map
 gap = torch.tensor([-1.1, -3.0, -1.1, -1.1]).double()[:, None].expand(4, 6)
 four = Rollouts.from_lengths([6] * 4, [1, 1, 1, 1], ref_logp=gap, max_new_tokens=6)
 losses = [recipe("grpo").but("grpo, β = 0", kl=None), recipe("grpo").but("grpo, β = 0.04")]
-weight_map(losses, four, title="A group that is all right is silent without a KL term, and not with it")
+weight_map(
+    losses, four, title="A group that is all right is silent without a KL term, and not with it"
+)
 
 # %% [markdown]
 # ## 11. What breaks

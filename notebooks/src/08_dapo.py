@@ -57,9 +57,14 @@ import pandas as pd
 
 from grpo_edu.theory.clip import reach
 
-table = pd.DataFrame({eps: [reach(old, eps) for old in (0.01, 0.2, 0.9)] for eps in (0.2, 0.28)}, [0.01, 0.2, 0.9]).round(4)
+table = pd.DataFrame(
+    {eps: [reach(old, eps) for old in (0.01, 0.2, 0.9)] for eps in (0.2, 0.28)}, [0.01, 0.2, 0.9]
+).round(4)
 off = Rollouts.from_lengths([2, 2], rewards=[1, 0], ratio=1.25)
-print("push at ratio 1.25:", {one.name: token_weights(one, off)[:, 0].round(decimals=4).tolist() for one in (grpo, dapo)})
+print(
+    "push at ratio 1.25:",
+    {one.name: token_weights(one, off)[:, 0].round(decimals=4).tolist() for one in (grpo, dapo)},
+)
 table.rename_axis("π_old \\ ε_high")
 
 # %% [markdown]
@@ -89,9 +94,14 @@ from grpo_edu.weights import summary
 
 real = read_completions()
 rates = summary(grpo, real).groupby("group")["reward"].mean()
-print("prompts by right answers of 8:", (8 * rates).astype(int).value_counts().sort_index().to_dict())
+print(
+    "prompts by right answers of 8:", (8 * rates).astype(int).value_counts().sort_index().to_dict()
+)
 print("groups without a signal:", float(((rates == 0) | (rates == 1)).mean()))
-{size: round(sum(silent_probability(p, size) for p in rates) / len(rates), 3) for size in (2, 4, 8, 16)}
+{
+    size: round(sum(silent_probability(p, size) for p in rates) / len(rates), 3)
+    for size in (2, 4, 8, 16)
+}
 
 # %% [markdown]
 # The last line takes each prompt's pass rate as known and asks how many groups of G would be silent. This is why people choose
@@ -163,9 +173,13 @@ pd.DataFrame(push, index=["2 tokens", "8 tokens", "40 tokens", "50 tokens"]).rou
 good = Rollouts.from_lengths([10, 1000], [1, 1], advantage=[1.0, 1.0])
 ppo = recipe("ppo")
 aggregations = {"sequence mean": grpo.aggregation, "token mean": dapo.aggregation}
-pushes = {name: token_weights(ppo.but(aggregation=choice), good) for name, choice in aggregations.items()}
+pushes = {
+    name: token_weights(ppo.but(aggregation=choice), good) for name, choice in aggregations.items()
+}
 rows = {name: [*w[:, 0].tolist(), (w[1].sum() / w.sum()).item()] for name, w in pushes.items()}
-pd.DataFrame.from_dict(rows, orient="index", columns=["token of 10", "token of 1000", "share of the long answer"]).round(5)
+pd.DataFrame.from_dict(
+    rows, orient="index", columns=["token of 10", "token of 1000", "share of the long answer"]
+).round(5)
 
 # %% [markdown]
 # The price is the other column: the long answer takes 99 % of the step. DAPO reports calmer entropy and steadier length growth
@@ -207,7 +221,10 @@ from grpo_edu.compare import advantage_table
 soft = grpo.but("with penalty", rewards=(partial(overlong_penalty, cache=4),))
 for name, rewards in {"0/1": [1, 1, 0, 0], "±1": [1, 1, -1, -1]}.items():
     group = Rollouts.from_lengths([4, 16, 4, 4], rewards, max_new_tokens=16)
-    print(name, advantage_table([grpo, soft], group)[["grpo", "with penalty"]].round(3).T.values.tolist())
+    print(
+        name,
+        advantage_table([grpo, soft], group)[["grpo", "with penalty"]].round(3).T.values.tolist(),
+    )
 
 # %% [markdown]
 # *Overlong filtering*, the first aid before the penalty, masks cut answers out of the loss. In a toy where the right answers
@@ -228,7 +245,9 @@ FIGURES["truncation_treatments"].show()
 # %% tags=["row-40"]
 from grpo_edu.figures.registry import recorded_table
 
-recorded_table("dapo_ladder").groupby("recipe", sort=False)[["pass_rate", "length_right", "length_wrong"]].mean().round(3)
+recorded_table("dapo_ladder").groupby("recipe", sort=False)[
+    ["pass_rate", "length_right", "length_wrong"]
+].mean().round(3)
 
 # %%
 FIGURES["dapo_ladder"].show()
@@ -251,7 +270,12 @@ weight_map(
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["grpo", "dapo", "dapo(step)"], lengths=[2, 8, 40, 50], rewards=[1, 0, 1, 0], group=[0, 0, 1, 1])
+AggregationExplorer(
+    recipes=["grpo", "dapo", "dapo(step)"],
+    lengths=[2, 8, 40, 50],
+    rewards=[1, 0, 1, 0],
+    group=[0, 0, 1, 1],
+)
 
 # %%
 from grpo_edu.widgets.labs import dapo_lab

@@ -52,8 +52,13 @@ grpo, gspo = recipe("grpo").but("grpo", kl=None), recipe("gspo")
 with warnings.catch_warnings(record=True) as said:
     wide = gspo.but("gspo, ε 0.2", surrogate=partial(sur.gspo, eps_low=0.2, eps_high=0.2))
 print("The library warns:", *(warning.message for warning in said))
-rows = {one.name: ledger(one, raised).query("completion == 0")[["ratio", "gate"]] for one in (grpo, wide, recipe("gmpo"))}
-pd.DataFrame({name: [f"{r:.4f} · {g:g}" for r, g in part.values] for name, part in rows.items()}).T.rename_axis("ratio · gate")
+rows = {
+    one.name: ledger(one, raised).query("completion == 0")[["ratio", "gate"]]
+    for one in (grpo, wide, recipe("gmpo"))
+}
+pd.DataFrame(
+    {name: [f"{r:.4f} · {g:g}" for r, g in part.values] for name, part in rows.items()}
+).T.rename_axis("ratio · gate")
 
 # %% [markdown]
 # ## 2. On policy
@@ -75,7 +80,8 @@ lengths = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
 names = ("gspo", "gmpo", "luspo", "cispo", "sapo")
 pushes = {"grpo": grpo} | {name: recipe(name) for name in names}
 pd.DataFrame(
-    {name: token_weights(one, lengths)[:, 0].tolist() for name, one in pushes.items()}, ["|o| = 3", "12", "6", "24"]
+    {name: token_weights(one, lengths)[:, 0].tolist() for name, one in pushes.items()},
+    ["|o| = 3", "12", "6", "24"],
 ).round(4).T
 
 # %%
@@ -107,7 +113,12 @@ own, usual = (
     sur.gspo_factors(now, before, mask, torch.ones(1, 100), eps_low=low, eps_high=high)
     for low, high in ((3e-4, 4e-4), (0.2, 0.2))
 )
-print("geometric mean:", round(own.ratio[0, 0].item(), 7), " product:", round(drift.sum().exp().item(), 5))
+print(
+    "geometric mean:",
+    round(own.ratio[0, 0].item(), 7),
+    " product:",
+    round(drift.sum().exp().item(), 5),
+)
 print("gate with 3e-4, 4e-4:", int(own.gate[0, 0]), " gate with 0.2:", int(usual.gate[0, 0]))
 
 # %% [markdown]
@@ -157,9 +168,16 @@ FIGURES["clip_objective"].show()
 from grpo_edu.weights import summary
 
 uneven = Rollouts.from_lengths([2, 2, 8, 8], [1, 1, 0, 0], max_new_tokens=8)
-choices = {"sequence mean": grpo, "token mean": recipe("dapo"), "balanced": recipe("balanced"), "vl_norm": recipe("vl_norm")}
+choices = {
+    "sequence mean": grpo,
+    "token mean": recipe("dapo"),
+    "balanced": recipe("balanced"),
+    "vl_norm": recipe("vl_norm"),
+}
 tables = {name: summary(one, uneven) for name, one in choices.items()}
-columns = {name: [*t["push_per_token"], t["share"].clip(lower=0).sum()] for name, t in tables.items()}
+columns = {
+    name: [*t["push_per_token"], t["share"].clip(lower=0).sum()] for name, t in tables.items()
+}
 pd.DataFrame(columns, ["right, 2", "right, 2", "wrong, 8", "wrong, 8", "positive share"]).round(4).T
 
 # %% [markdown]
@@ -184,13 +202,29 @@ pd.DataFrame(columns, ["right, 2", "right, 2", "wrong, 8", "wrong, 8", "positive
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.theory import enumeration
 
-aggregations = {"sequence mean": agg.sequence_mean, "VL-norm, α = 1": partial(agg.length_power, alpha=1.0)}
-aggregations |= {"balanced": agg.balanced, "token mean (prompt)": agg.prompt_token_mean, "constant": agg.constant}
+aggregations = {
+    "sequence mean": agg.sequence_mean,
+    "VL-norm, α = 1": partial(agg.length_power, alpha=1.0),
+}
+aggregations |= {
+    "balanced": agg.balanced,
+    "token mean (prompt)": agg.prompt_token_mean,
+    "constant": agg.constant,
+}
 policy = {"p": 0.4, "stop_right": 0.3, "stop_wrong": 0.3, "size": 3, "cap": 5}
-losses = {name: recipe("dr_grpo").but(name, aggregation=choice) for name, choice in aggregations.items()}
-drifts = {name: (enumeration.expected_gradient(one, **policy).round(decimals=5) + 0.0).tolist() for name, one in losses.items()}
-table = pd.DataFrame.from_dict(drifts, orient="index", columns=["be right", "stop when right", "stop when wrong"])
-table.assign(relative_variance=[enumeration.relative_variance(one, **policy) for one in losses.values()]).round(4)
+losses = {
+    name: recipe("dr_grpo").but(name, aggregation=choice) for name, choice in aggregations.items()
+}
+drifts = {
+    name: (enumeration.expected_gradient(one, **policy).round(decimals=5) + 0.0).tolist()
+    for name, one in losses.items()
+}
+table = pd.DataFrame.from_dict(
+    drifts, orient="index", columns=["be right", "stop when right", "stop when wrong"]
+)
+table.assign(
+    relative_variance=[enumeration.relative_variance(one, **policy) for one in losses.values()]
+).round(4)
 
 # %% [markdown]
 # The two middle columns should be 0: stopping earned no reward. Only the constant's are. VL-norm is called unbiased by its
@@ -206,7 +240,10 @@ from grpo_edu.theory import length
 
 print(
     "share of the longer, α = 1:",
-    {f"{a}:{b}": round(length.longer_share(b / a), 4) for a, b in ((4965, 8206), (1, 10), (10, 10000))},
+    {
+        f"{a}:{b}": round(length.longer_share(b / a), 4)
+        for a, b in ((4965, 8206), (1, 10), (10, 10000))
+    },
 )
 FIGURES["impossibility_frontier"].show()
 
@@ -220,11 +257,19 @@ FIGURES["impossibility_frontier"].show()
 pair = Rollouts.from_lengths([2, 8], [1, 1], advantage=[1.0, 1.0], max_new_tokens=8)
 names = ("grpo", "gspo", "gmpo", "sapo", "luspo", "cispo", "dapo", "dr_grpo", "balanced", "vl_norm")
 given = {
-    name: recipe("ppo").but(name, aggregation=recipe(name).aggregation, surrogate=recipe(name).surrogate) for name in names
+    name: recipe("ppo").but(
+        name, aggregation=recipe(name).aggregation, surrogate=recipe(name).surrogate
+    )
+    for name in names
 }
 weights = {name: token_weights(one, pair) for name, one in given.items()}
-rows = {name: [(w[1, -1] / w[0, 0]).item(), (w[1].sum() / w.sum()).item()] for name, w in weights.items()}
-pd.DataFrame.from_dict(rows, orient="index", columns=["token of the 4 times longer", "its share of the step"]).round(3)
+rows = {
+    name: [(w[1, -1] / w[0, 0]).item(), (w[1].sum() / w.sum()).item()]
+    for name, w in weights.items()
+}
+pd.DataFrame.from_dict(
+    rows, orient="index", columns=["token of the 4 times longer", "its share of the step"]
+).round(3)
 
 # %% [markdown]
 # Two columns, and no row with 1 and 0.5. In the talk's year the choice of aggregation went from a line nobody read to a setting
@@ -247,7 +292,11 @@ weight_map([grpo, gspo, recipe("cispo")], far, relative=True, title=title)
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
 AggregationExplorer(
-    recipes=["grpo", "gspo", "cispo"], lengths=[2, 8, 4, 16], rewards=[1, 1, 0, 0], ratio=[1.1, 1.0, 0.9, 1.1], relative=True
+    recipes=["grpo", "gspo", "cispo"],
+    lengths=[2, 8, 4, 16],
+    rewards=[1, 1, 0, 0],
+    ratio=[1.1, 1.0, 0.9, 1.1],
+    relative=True,
 )
 
 # %% [markdown]
@@ -261,7 +310,10 @@ AggregationExplorer(
 with warnings.catch_warnings(record=True) as said:
     mismatched = gspo.but("gspo under a token mean", aggregation=agg.step_token_mean)
 print("The library warns:", *(warning.message for warning in said))
-{one.name: token_weights(one, lengths)[:, 0].round(decimals=4).tolist() for one in (gspo, mismatched)}
+{
+    one.name: token_weights(one, lengths)[:, 0].round(decimals=4).tolist()
+    for one in (gspo, mismatched)
+}
 
 # %% [markdown]
 # The 1/|o| is gone, by accident: this is the token mean of section 2's CISPO, with GSPO's gate.

@@ -54,7 +54,9 @@ trainer = Trainer(net, tokenizer, lab.task(), recipe("dr_grpo"), settings)
 batch = trainer.collect(0)
 
 # %%
-for text, question, reward in list(zip(batch.texts, batch.asked, batch.correct.tolist(), strict=True))[::10]:
+for text, question, reward in list(
+    zip(batch.texts, batch.asked, batch.correct.tolist(), strict=True)
+)[::10]:
     print(f"{question.prompt:8} {reward:.0f}  {text}")
 
 # %% [markdown]
@@ -67,7 +69,10 @@ for text, question, reward in list(zip(batch.texts, batch.asked, batch.correct.t
 from grpo_edu.weights import summary
 
 chosen = batch.rollouts.group == 3
-both = [summary(recipe(name).but(name, kl=None), batch.rollouts)[chosen.tolist()] for name in ("grpo", "dr_grpo")]
+both = [
+    summary(recipe(name).but(name, kl=None), batch.rollouts)[chosen.tolist()]
+    for name in ("grpo", "dr_grpo")
+]
 both[0][["reward", "length", "push_per_token"]].assign(dr_grpo=both[1]["push_per_token"]).round(5)
 
 # %% [markdown]
@@ -99,7 +104,9 @@ analysis.gap_intervals(recorded("length")).round(2)
 # runs under a constant end anywhere between −9 and +4 tokens: a walk, no drift.
 
 # %%
-analysis.ends(recorded("length")).groupby("arm", sort=False)[["pass_rate", "length_right", "length_wrong"]].mean().round(2)
+analysis.ends(recorded("length")).groupby("arm", sort=False)[
+    ["pass_rate", "length_right", "length_wrong"]
+].mean().round(2)
 
 # %% [markdown]
 # The pass rates are the same in every arm that learns (the placebo, which learns noise, loses four points): nobody paid for the length, and
@@ -155,7 +162,13 @@ from grpo_edu.lm.train import Run, begin
 from grpo_edu.widgets.readers import run_viewer
 
 folder = Path(tempfile.mkdtemp(), "run")
-run = Run("tiny", "lab", "grpo", kl=False, settings=Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4))
+run = Run(
+    "tiny",
+    "lab",
+    "grpo",
+    kl=False,
+    settings=Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4),
+)
 rewards = [line["reward"] for line in begin(run, folder)]
 run_viewer(folder)
 

@@ -59,8 +59,15 @@ from grpo_edu.plots.heatmap import weight_map
 rollouts = Rollouts.from_lengths([10, 100, 10, 100], rewards=[1, 0, 0, 0], max_new_tokens=100)
 names = ["grpo", "dr_grpo", "dapo(step)"]
 losses = [recipe(name).but(name, kl=None, filters=()) for name in names]
-print({loss.name: [round(w, 6) for w in token_weights(loss, rollouts)[:, 0].tolist()] for loss in losses})
-weight_map(losses, rollouts, relative=True, title="One group, three losses that have been called GRPO")
+print(
+    {
+        loss.name: [round(w, 6) for w in token_weights(loss, rollouts)[:, 0].tolist()]
+        for loss in losses
+    }
+)
+weight_map(
+    losses, rollouts, relative=True, title="One group, three losses that have been called GRPO"
+)
 
 # %% [markdown]
 # Move a length and flip a reward: which of the three answers to a length?
@@ -109,7 +116,9 @@ FIGURES["which_grpo"].show()
 # The name "Dr. GRPO" fares no better:
 
 # %%
-effective_table("dr_grpo")[["framework", "advantage of the success", "push, 10 tokens", "push, 100 tokens"]].round(6)
+effective_table("dr_grpo")[
+    ["framework", "advantage of the success", "push, 10 tokens", "push, 100 tokens"]
+].round(6)
 
 # %% [markdown]
 # In NeMo-RL, OpenRLHF, slime and rlhf-book it changes the advantage only: the aggregation stays what it was. And where there is a
@@ -123,7 +132,12 @@ effective_table("dr_grpo")[["framework", "advantage of the success", "push, 10 t
 # %%
 documented = explain('GRPOConfig(loss_type="dr_grpo", beta=0.0)', version="1.16")
 print(documented.label, *documented.biases, *documented.traps, sep="\n\n")
-print("\none key more:", explain('GRPOConfig(loss_type="dr_grpo", scale_rewards="none", beta=0.0)', version="1.16").label)
+print(
+    "\none key more:",
+    explain(
+        'GRPOConfig(loss_type="dr_grpo", scale_rewards="none", beta=0.0)', version="1.16"
+    ).label,
+)
 
 # %% [markdown]
 # The difficulty bias is left. `scale_rewards` is a key of its own, and its default still divides.
@@ -211,7 +225,11 @@ broken = """GRPOConfig(
 )"""
 found = explain(broken, version="1.16")
 print(*found.unread, *found.traps, sep="\n")
-print(explain("python -m verl.trainer.main_ppo actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov\n").left_out)
+print(
+    explain(
+        "python -m verl.trainer.main_ppo actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov\n"
+    ).left_out
+)
 
 # %% [markdown]
 # ## 9. The way back: in the frameworks

@@ -26,7 +26,9 @@ def scattered(reward, group, ddof, eps):
     centred = reward - mean[index]
     var = torch.bincount(index, weights=centred**2) / (count - ddof)
     std = var.sqrt()[index]
-    return torch.where(std > 1e-12, centred / (std + eps).clamp(min=1e-30), torch.zeros_like(centred))
+    return torch.where(
+        std > 1e-12, centred / (std + eps).clamp(min=1e-30), torch.zeros_like(centred)
+    )
 
 
 @right(ADV)
@@ -62,16 +64,26 @@ def per_group(rule):
     return answer
 
 
-wrong(ADV, "it always divides by G - 1")(per_group(lambda r, ddof, eps: (r - r.mean()) / (r.std() + eps)))
-wrong(ADV, "it always divides by G (numpy")(per_group(lambda r, ddof, eps: (r - r.mean()) / (r.std(unbiased=False) + eps)))
+wrong(ADV, "it always divides by G - 1")(
+    per_group(lambda r, ddof, eps: (r - r.mean()) / (r.std() + eps))
+)
+wrong(ADV, "it always divides by G (numpy")(
+    per_group(lambda r, ddof, eps: (r - r.mean()) / (r.std(unbiased=False) + eps))
+)
 wrong(ADV, "eps stands under the root")(
     per_group(lambda r, ddof, eps: (r - r.mean()) / torch.sqrt(r.var(correction=ddof) + eps))
 )
-wrong(ADV, "eps is left out")(per_group(lambda r, ddof, eps: (r - r.mean()) / r.std(correction=ddof)))
+wrong(ADV, "eps is left out")(
+    per_group(lambda r, ddof, eps: (r - r.mean()) / r.std(correction=ddof))
+)
 wrong(ADV, "only centred")(per_group(lambda r, ddof, eps: r - r.mean()))
 wrong(ADV, "not centred")(per_group(lambda r, ddof, eps: r / (r.std(correction=ddof) + eps)))
-wrong(ADV, "divided by the variance")(per_group(lambda r, ddof, eps: (r - r.mean()) / (r.var(correction=ddof) + eps)))
-wrong(ADV, "sign is flipped")(per_group(lambda r, ddof, eps: (r.mean() - r) / (r.std(correction=ddof) + eps)))
+wrong(ADV, "divided by the variance")(
+    per_group(lambda r, ddof, eps: (r - r.mean()) / (r.var(correction=ddof) + eps))
+)
+wrong(ADV, "sign is flipped")(
+    per_group(lambda r, ddof, eps: (r.mean() - r) / (r.std(correction=ddof) + eps))
+)
 
 
 @wrong(ADV, "mean and std of the whole batch")
@@ -102,7 +114,9 @@ def unguarded(reward, group, ddof, eps):
 def reshaped(reward, group, ddof, eps):
     rows = reward.view(-1, int((group == group[0]).sum()))
     std = rows.std(dim=1, keepdim=True, correction=ddof)
-    return torch.where(std > 0, (rows - rows.mean(dim=1, keepdim=True)) / (std + eps), 0.0).flatten()
+    return torch.where(
+        std > 0, (rows - rows.mean(dim=1, keepdim=True)) / (std + eps), 0.0
+    ).flatten()
 
 
 @wrong(ADV, "hard-coded")
@@ -156,9 +170,13 @@ wrong(LOO, "divided by G, not by G - 1")(by_group(lambda r: r - (r.sum() - r) / 
 wrong(LOO, "although its own reward is in the sum")(by_group(lambda r: r - r.sum() / (len(r) - 1)))
 wrong(LOO, "the sum of the others")(by_group(lambda r: r - (r.sum() - r)))
 wrong(LOO, "only the baseline")(by_group(lambda r: (r.sum() - r) / (len(r) - 1)))
-wrong(LOO, "divided by the std as well")(by_group(lambda r: (r - (r.sum() - r) / (len(r) - 1)) / r.std()))
+wrong(LOO, "divided by the std as well")(
+    by_group(lambda r: (r - (r.sum() - r) / (len(r) - 1)) / r.std())
+)
 wrong(LOO, "sign is flipped")(by_group(lambda r: (r.sum() - r) / (len(r) - 1) - r))
-wrong(LOO, "the whole batch")(lambda reward, group: reward - (reward.sum() - reward) / (len(reward) - 1))
+wrong(LOO, "the whole batch")(
+    lambda reward, group: reward - (reward.sum() - reward) / (len(reward) - 1)
+)
 wrong(LOO, "zero everywhere")(lambda reward, group: reward - reward)
 
 SCORED = "scored_advantage"
@@ -203,12 +221,21 @@ def filled(rule):
 
 wrong(SCORED, "counted as 0")(filled(lambda r: r.nan_to_num() - r.nan_to_num().mean()))
 wrong(SCORED, "still gets an advantage")(
-    filled(lambda r: r.nan_to_num() - (r.nanmean() if not r.isnan().all() else torch.zeros((), dtype=r.dtype)))
+    filled(
+        lambda r: (
+            r.nan_to_num()
+            - (r.nanmean() if not r.isnan().all() else torch.zeros((), dtype=r.dtype))
+        )
+    )
 )
-wrong(SCORED, "divided by G all the same")(filled(lambda r: torch.where(r.isnan(), 0.0, r.nan_to_num() - r.nansum() / len(r))))
+wrong(SCORED, "divided by G all the same")(
+    filled(lambda r: torch.where(r.isnan(), 0.0, r.nan_to_num() - r.nansum() / len(r)))
+)
 wrong(SCORED, "the NaN spreads")(filled(lambda r: r - r.mean()))
 wrong(SCORED, "silences its whole group")(filled(lambda r: (r - r.mean()).nan_to_num(nan=0.0)))
-wrong(SCORED, "the whole batch")(lambda reward, group: (reward - reward.nanmean()).nan_to_num(nan=0.0))
+wrong(SCORED, "the whole batch")(
+    lambda reward, group: (reward - reward.nanmean()).nan_to_num(nan=0.0)
+)
 wrong(SCORED, "added, not taken away")(filled(lambda r: (r + r.nanmean()).nan_to_num(nan=0.0)))
 wrong(SCORED, "zero everywhere")(lambda reward, group: torch.zeros_like(reward))
 
@@ -252,9 +279,13 @@ def verdict(rule):
 wrong(DEAD, "std == 0")(verdict(lambda r: r.std().item() == 0.0))
 wrong(DEAD, "the tolerance is so wide")(verdict(lambda r: bool(r.max() - r.min() < 1e-4)))
 wrong(DEAD, "only groups of zero reward")(verdict(lambda r: bool((r == 0).all())))
-wrong(DEAD, "the whole batch is compared")(lambda reward, group: torch.full((len(group),), bool((reward == reward[0]).all())))
+wrong(DEAD, "the whole batch is compared")(
+    lambda reward, group: torch.full((len(group),), bool((reward == reward[0]).all()))
+)
 wrong(DEAD, "only the first and the last")(verdict(lambda r: bool(r[0] == r[-1])))
-wrong(DEAD, "rows are judged one by one")(verdict(lambda r: torch.isclose(r, r.mean(), atol=1e-6, rtol=0.0)))
+wrong(DEAD, "rows are judged one by one")(
+    verdict(lambda r: torch.isclose(r, r.mean(), atol=1e-6, rtol=0.0))
+)
 wrong(DEAD, "inverted")(verdict(lambda r: bool(r.max() > r.min())))
 wrong(DEAD, "same everywhere")(lambda reward, group: torch.ones_like(group, dtype=torch.bool))
 

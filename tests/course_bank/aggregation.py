@@ -29,18 +29,30 @@ def seq_einsum(mask):
 
 
 wrong(SEQ, "padded width")(lambda mask: mask.float() / mask.numel())
-wrong(SEQ, "masked places get weight")(lambda mask: torch.ones(mask.shape) / mask.sum(1).clamp(min=1)[:, None] / mask.shape[0])
-wrong(SEQ, "not divided by the number of completions")(lambda mask: mask / mask.sum(-1).clamp(min=1).unsqueeze(-1))
+wrong(SEQ, "masked places get weight")(
+    lambda mask: torch.ones(mask.shape) / mask.sum(1).clamp(min=1)[:, None] / mask.shape[0]
+)
+wrong(SEQ, "not divided by the number of completions")(
+    lambda mask: mask / mask.sum(-1).clamp(min=1).unsqueeze(-1)
+)
 wrong(SEQ, "this is the token mean")(lambda mask: mask.float() / mask.float().sum().clamp(min=1))
 wrong(SEQ, "the wrong axis")(lambda mask: mask / mask.sum(dim=0).clamp(min=1) / mask.shape[0])
-wrong(SEQ, "0/0 in a completion")(lambda mask: mask.double() / mask.sum(1, keepdim=True) / mask.shape[0])
+wrong(SEQ, "0/0 in a completion")(
+    lambda mask: mask.double() / mask.sum(1, keepdim=True) / mask.shape[0]
+)
 wrong(SEQ, "are not counted in N")(
-    lambda mask: mask / mask.sum(1, keepdim=True).clamp(min=1) / max(int((mask.sum(1) > 0).sum()), 1)
+    lambda mask: (
+        mask / mask.sum(1, keepdim=True).clamp(min=1) / max(int((mask.sum(1) > 0).sum()), 1)
+    )
 )
 wrong(SEQ, "the longest length")(lambda mask: mask / max(int(mask.sum(1).max()), 1) / mask.shape[0])
-wrong(SEQ, "sign is flipped")(lambda mask: -(mask / mask.sum(1, keepdim=True).clamp(min=1)) / mask.shape[0])
+wrong(SEQ, "sign is flipped")(
+    lambda mask: -(mask / mask.sum(1, keepdim=True).clamp(min=1)) / mask.shape[0]
+)
 wrong(SEQ, "zero everywhere")(lambda mask: torch.zeros(mask.shape))
-wrong(SEQ, "one constant factor")(lambda mask: 2 * mask / mask.sum(1, keepdim=True).clamp(min=1) / mask.shape[0])
+wrong(SEQ, "one constant factor")(
+    lambda mask: 2 * mask / mask.sum(1, keepdim=True).clamp(min=1) / mask.shape[0]
+)
 wrong(SEQ, "hard-coded")(lambda mask: torch.tensor([[0.25, 0.25, 0, 0], [0.125] * 4]))
 
 TOK = "token_mean"
@@ -65,12 +77,22 @@ def tok_index(mask):
 
 
 wrong(TOK, "the padded size")(lambda mask: mask.float() / (mask.shape[0] * mask.shape[1]))
-wrong(TOK, "this is the sequence mean")(lambda mask: mask.float() / mask.sum(1, keepdim=True).clamp(min=1) / len(mask))
-wrong(TOK, "masked places get weight")(lambda mask: torch.full(mask.shape, 1 / max(float(mask.sum()), 1.0)))
-wrong(TOK, "number of completions as well")(lambda mask: mask.double() / mask.sum().clamp(min=1) / mask.size(0))
+wrong(TOK, "this is the sequence mean")(
+    lambda mask: mask.float() / mask.sum(1, keepdim=True).clamp(min=1) / len(mask)
+)
+wrong(TOK, "masked places get weight")(
+    lambda mask: torch.full(mask.shape, 1 / max(float(mask.sum()), 1.0))
+)
+wrong(TOK, "number of completions as well")(
+    lambda mask: mask.double() / mask.sum().clamp(min=1) / mask.size(0)
+)
 wrong(TOK, "0/0 in a batch")(lambda mask: mask.float() / mask.float().sum())
-wrong(TOK, "mean length")(lambda mask: mask / (mask.sum().double() / len(mask)).clamp(min=1 / len(mask)))
-wrong(TOK, "without 1/N")(lambda mask: mask.double() / mask.double().sum(1, keepdim=True).clamp(min=1))
+wrong(TOK, "mean length")(
+    lambda mask: mask / (mask.sum().double() / len(mask)).clamp(min=1 / len(mask))
+)
+wrong(TOK, "without 1/N")(
+    lambda mask: mask.double() / mask.double().sum(1, keepdim=True).clamp(min=1)
+)
 wrong(TOK, "sign is flipped")(lambda mask: -mask.double() / mask.sum().clamp(min=1))
 wrong(TOK, "zero everywhere")(lambda mask: mask.double() * 0)
 
@@ -108,20 +130,30 @@ def in_prompt(mask, group):
 
 
 wrong(PROMPT, "pooled")(lambda mask, group: mask.double() / mask.sum())
-wrong(PROMPT, "not divided by the number of prompts")(lambda mask, group: mask / in_prompt(mask, group))
-wrong(PROMPT, "number of completions, not of prompts")(lambda mask, group: mask / in_prompt(mask, group) / mask.shape[0])
+wrong(PROMPT, "not divided by the number of prompts")(
+    lambda mask, group: mask / in_prompt(mask, group)
+)
+wrong(PROMPT, "number of completions, not of prompts")(
+    lambda mask, group: mask / in_prompt(mask, group) / mask.shape[0]
+)
 wrong(PROMPT, "this is the sequence mean")(
     lambda mask, group: mask.double() / mask.sum(1, keepdim=True).clamp(min=1) / len(mask)
 )
 wrong(PROMPT, "padded width")(
     lambda mask, group: (
-        mask.double() / torch.stack([mask[group == g].numel() + 0 * g for g in group])[:, None] / len(group.unique())
+        mask.double()
+        / torch.stack([mask[group == g].numel() + 0 * g for g in group])[:, None]
+        / len(group.unique())
     )
 )
 wrong(PROMPT, "masked places get weight")(
-    lambda mask, group: torch.ones(mask.shape).double() / in_prompt(mask, group) / len(set(group.tolist()))
+    lambda mask, group: (
+        torch.ones(mask.shape).double() / in_prompt(mask, group) / len(set(group.tolist()))
+    )
 )
-wrong(PROMPT, "largest group number")(lambda mask, group: mask / in_prompt(mask, group) / (int(group.max()) + 1))
+wrong(PROMPT, "largest group number")(
+    lambda mask, group: mask / in_prompt(mask, group) / (int(group.max()) + 1)
+)
 wrong(PROMPT, "zero everywhere")(lambda mask, group: torch.zeros_like(mask, dtype=torch.float64))
 
 
@@ -151,13 +183,23 @@ def const_full(mask, max_new_tokens):
     return out
 
 
-wrong(CONST, "padded width of the batch")(lambda mask, max_new_tokens: mask.double() / mask.shape[-1] / mask.shape[0])
-wrong(CONST, "the longest completion")(lambda mask, c: mask.double() / mask.sum(1).max() / len(mask))
+wrong(CONST, "padded width of the batch")(
+    lambda mask, max_new_tokens: mask.double() / mask.shape[-1] / mask.shape[0]
+)
+wrong(CONST, "the longest completion")(
+    lambda mask, c: mask.double() / mask.sum(1).max() / len(mask)
+)
 wrong(CONST, "it grows with the batch")(lambda mask, c: mask.float() / c)
-wrong(CONST, "this is GRPO's sequence mean")(lambda mask, c: mask / mask.sum(1, keepdim=True).clamp(min=1).double() / len(mask))
-wrong(CONST, "the mask is missing")(lambda mask, c: torch.full(mask.shape, 1 / (c * len(mask)), dtype=torch.float64))
+wrong(CONST, "this is GRPO's sequence mean")(
+    lambda mask, c: mask / mask.sum(1, keepdim=True).clamp(min=1).double() / len(mask)
+)
+wrong(CONST, "the mask is missing")(
+    lambda mask, c: torch.full(mask.shape, 1 / (c * len(mask)), dtype=torch.float64)
+)
 wrong(CONST, "not counted in N")(lambda mask, c: mask.double() / c / (mask.sum(1) > 0).sum())
-wrong(CONST, "mean length of the batch")(lambda mask, c: mask.double() / mask.sum(1).double().mean() / len(mask))
+wrong(CONST, "mean length of the batch")(
+    lambda mask, c: mask.double() / mask.sum(1).double().mean() / len(mask)
+)
 wrong(CONST, "the constant is missing")(lambda mask, c: mask.float() / mask.shape[0])
 wrong(CONST, "one constant factor")(lambda mask, c: mask.double() / len(mask) / (2 * c))
 wrong(CONST, "zero everywhere")(lambda mask, c: mask.double() - mask.double())
@@ -184,14 +226,22 @@ def agent_normalised(mask, response_length):
 
 wrong(AGENT, "counts tool tokens")(lambda mask, n: mask.double() / n.unsqueeze(1) / mask.shape[0])
 wrong(AGENT, "tool tokens are trained")(
-    lambda mask, n: (torch.arange(mask.shape[1]) < n[:, None]) / mask.sum(1, keepdim=True).clamp(min=1) / len(mask)
+    lambda mask, n: (
+        (torch.arange(mask.shape[1]) < n[:, None])
+        / mask.sum(1, keepdim=True).clamp(min=1)
+        / len(mask)
+    )
 )
 wrong(AGENT, "padded width")(lambda mask, n: mask.double() / mask.size(1) / mask.size(0))
-wrong(AGENT, "not divided by the number of completions")(lambda mask, n: mask / mask.sum(1, keepdim=True).clamp(min=1))
+wrong(AGENT, "not divided by the number of completions")(
+    lambda mask, n: mask / mask.sum(1, keepdim=True).clamp(min=1)
+)
 wrong(AGENT, "this is the token mean")(lambda mask, n: mask.double() / mask.sum())
 wrong(AGENT, "0/0 in a response")(lambda mask, n: mask / mask.sum(1, keepdim=True) / len(mask))
 wrong(AGENT, "zero everywhere")(lambda mask, n: torch.zeros(mask.shape))
-wrong(AGENT, "sign is flipped")(lambda mask, n: -mask.double() / mask.sum(1, keepdim=True).clamp(min=1) / len(mask))
+wrong(AGENT, "sign is flipped")(
+    lambda mask, n: -mask.double() / mask.sum(1, keepdim=True).clamp(min=1) / len(mask)
+)
 
 MASKED = "masked_mean"
 
@@ -220,11 +270,17 @@ wrong(MASKED, "0 times NaN")(lambda v, m: (v * m.double()).sum() / m.double().su
 wrong(MASKED, "the numerator is not masked")(lambda v, m: v.sum() / max(int(m.sum()), 1))
 wrong(MASKED, "by all places")(lambda v, m: v.masked_fill(~m, 0.0).mean())
 wrong(MASKED, "0/0 where everything")(lambda v, m: v.masked_fill(~m, 0.0).sum() / m.sum())
-wrong(MASKED, "averaged on their own first")(lambda v, m: (v.masked_fill(~m, 0).sum(1) / m.sum(1).clamp(min=1)).mean())
-wrong(MASKED, "still count")(lambda v, m: torch.where(v.isfinite(), v, 0.0).sum() / m.sum().clamp(min=1))
+wrong(MASKED, "averaged on their own first")(
+    lambda v, m: (v.masked_fill(~m, 0).sum(1) / m.sum(1).clamp(min=1)).mean()
+)
+wrong(MASKED, "still count")(
+    lambda v, m: torch.where(v.isfinite(), v, 0.0).sum() / m.sum().clamp(min=1)
+)
 wrong(MASKED, "the sum, not the mean")(lambda v, m: v.masked_fill(~m, 0.0).sum())
 wrong(MASKED, "zero everywhere")(lambda v, m: v.masked_fill(~m, 0.0).sum() * 0)
-wrong(MASKED, "the graph is cut")(lambda v, m: torch.tensor(v.masked_fill(~m, 0.0).sum().item() / max(int(m.sum()), 1)))
+wrong(MASKED, "the graph is cut")(
+    lambda v, m: torch.tensor(v.masked_fill(~m, 0.0).sum().item() / max(int(m.sum()), 1))
+)
 
 MICRO = "micro_batch_loss"
 
@@ -247,8 +303,12 @@ def micro_weighted(token_loss, mask, step_tokens):
 
 wrong(MICRO, "a mean of means")(lambda x, m, n: x.masked_fill(~m, 0.0).sum() / max(int(m.sum()), 1))
 wrong(MICRO, "0 times NaN")(lambda x, m, n: (x * m.double() / n).sum())
-wrong(MICRO, "averaged on its own first")(lambda x, m, n: (x.masked_fill(~m, 0.0).sum(1) / m.sum(1).clamp(min=1)).mean())
-wrong(MICRO, "the graph is cut")(lambda x, m, n: torch.tensor(float(x.detach().masked_fill(~m, 0.0).sum()) / n))
+wrong(MICRO, "averaged on its own first")(
+    lambda x, m, n: (x.masked_fill(~m, 0.0).sum(1) / m.sum(1).clamp(min=1)).mean()
+)
+wrong(MICRO, "the graph is cut")(
+    lambda x, m, n: torch.tensor(float(x.detach().masked_fill(~m, 0.0).sum()) / n)
+)
 wrong(MICRO, "a plain sum")(lambda x, m, n: x[m].sum())
 wrong(MICRO, "the padded size")(lambda x, m, n: x.masked_fill(~m, 0.0).mean())
 wrong(MICRO, "the mask is missing")(lambda x, m, n: x.sum() / n)
@@ -292,11 +352,15 @@ def live_count(masks):
     return sum(int(m.sum()) for m in masks)
 
 
-wrong(ACCUM, "although the step's tokens are already")(lambda x, m: sum(live_sums(x, m)) / live_count(m) / len(m))
+wrong(ACCUM, "although the step's tokens are already")(
+    lambda x, m: sum(live_sums(x, m)) / live_count(m) / len(m)
+)
 wrong(ACCUM, "the mean of the micro-batch means")(
     lambda x, m: sum(s / int(k.sum()) for s, k in zip(live_sums(x, m), m, strict=True)) / len(x)
 )
-wrong(ACCUM, "the sum of the micro-batch means")(lambda x, m: sum(s / k.sum() for s, k in zip(live_sums(x, m), m, strict=True)))
+wrong(ACCUM, "the sum of the micro-batch means")(
+    lambda x, m: sum(s / k.sum() for s, k in zip(live_sums(x, m), m, strict=True))
+)
 wrong(ACCUM, "the mask is missing")(lambda x, m: sum(v.sum() for v in x) / live_count(m))
 wrong(ACCUM, "the padded size")(lambda x, m: sum(live_sums(x, m)) / sum(k.numel() for k in m))
 
@@ -317,4 +381,6 @@ def accum_rows(losses, masks):
     return sum(means) / len(means)
 
 
-wrong(ACCUM, "the graph is cut")(lambda x, m: torch.tensor(sum(s.item() for s in live_sums(x, m)) / live_count(m)))
+wrong(ACCUM, "the graph is cut")(
+    lambda x, m: torch.tensor(sum(s.item() for s in live_sums(x, m)) / live_count(m))
+)

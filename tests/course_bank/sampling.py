@@ -36,11 +36,15 @@ def over_where(length, max_new_tokens, cache):
 
 
 wrong(OVER, "no floor")(lambda n, top, c: -torch.relu(n.double() - (top - c)) / c)
-wrong(OVER, "short completions are paid")(lambda n, top, c: torch.clamp((top - c - n.double()) / c, min=-1))
+wrong(OVER, "short completions are paid")(
+    lambda n, top, c: torch.clamp((top - c - n.double()) / c, min=-1)
+)
 wrong(OVER, "being long is rewarded")(lambda n, top, c: ((n.double() - top + c) / c).clamp(0, 1))
 wrong(OVER, "a hard cut")(lambda n, top, c: torch.where(n >= top, -1.0, 0.0))
 wrong(OVER, "a hard cut")(lambda n, top, c: -((n - (top - c)) // c).clamp(0, 1).float())
-wrong(OVER, "the slope starts at the limit")(lambda n, top, c: ((top - n.double()) / c).clamp(-1, 0))
+wrong(OVER, "the slope starts at the limit")(
+    lambda n, top, c: ((top - n.double()) / c).clamp(-1, 0)
+)
 wrong(OVER, "divides by the limit")(lambda n, top, c: ((top - c - n.double()) / top).clamp(-1, 0))
 wrong(OVER, "the slope starts at length 0")(lambda n, top, c: (-n.double() / top).clamp(-1, 0))
 wrong(OVER, "zero everywhere")(lambda n, top, c: torch.zeros(len(n)))
@@ -90,7 +94,9 @@ wrong(DYN, "std > 0")(kept(lambda r: bool(r.std() > 0)))
 wrong(DYN, "the tolerance is so wide")(kept(lambda r: bool(r.max() - r.min() > 1e-3)))
 wrong(DYN, "compared with the group's mean")(kept(lambda r: r != r.mean()))
 wrong(DYN, "only right answers stay")(lambda reward, group: reward > 0)
-wrong(DYN, "the whole batch is judged")(lambda reward, group: torch.ones_like(group).bool() & bool((reward != reward[0]).any()))
+wrong(DYN, "the whole batch is judged")(
+    lambda reward, group: torch.ones_like(group).bool() & bool((reward != reward[0]).any())
+)
 wrong(DYN, "inverted")(kept(lambda r: bool((r == r[0]).all())))
 wrong(DYN, "same everywhere")(lambda reward, group: torch.ones(len(reward), dtype=torch.bool))
 
@@ -104,7 +110,11 @@ def gae_rows(reward, value, mask, gamma, lam):
         n, carry = int(mask[i].sum()), 0.0
         for t in reversed(range(n)):
             last = t == n - 1
-            delta = (float(reward[i]) if last else 0.0) + (0.0 if last else gamma * float(value[i, t + 1])) - float(value[i, t])
+            delta = (
+                (float(reward[i]) if last else 0.0)
+                + (0.0 if last else gamma * float(value[i, t + 1]))
+                - float(value[i, t])
+            )
             carry = delta + gamma * lam * carry
             out[i, t] = carry
     return out
@@ -118,7 +128,9 @@ def gae_sums(reward, value, mask, gamma, lam):
     end = mask & ~torch.cat([mask[:, 1:], mask.new_zeros(n, 1)], dim=1)
     delta = end * reward[:, None] + gamma * ahead - v
     gap = torch.arange(width)[None, :] - torch.arange(width)[:, None]
-    discount = torch.where(gap >= 0, torch.tensor(gamma * lam, dtype=v.dtype) ** gap.clamp(min=0), 0.0)
+    discount = torch.where(
+        gap >= 0, torch.tensor(gamma * lam, dtype=v.dtype) ** gap.clamp(min=0), 0.0
+    )
     return torch.where(mask, (delta * mask) @ discount.T, 0.0)
 
 
@@ -161,11 +173,17 @@ def row_by_row(
 
 
 wrong(GAE, "at every token")(row_by_row(pay=lambda r, t, n, width: r))
-wrong(GAE, "at the last column")(row_by_row(pay=lambda r, t, n, width: r if t == width - 1 else 0.0))
+wrong(GAE, "at the last column")(
+    row_by_row(pay=lambda r, t, n, width: r if t == width - 1 else 0.0)
+)
 wrong(GAE, "lambda is missing")(row_by_row(decay=lambda g, k: g))
 wrong(GAE, "gamma is missing before lambda")(row_by_row(decay=lambda g, k: k))
-wrong(GAE, "gamma is missing before the next value")(row_by_row(ahead=lambda v, t, n, g: v[t + 1] if t + 1 < n else 0.0))
-wrong(GAE, "a value after the end is used")(row_by_row(ahead=lambda v, t, n, g: g * v[t + 1] if t + 1 < len(v) else 0.0))
+wrong(GAE, "gamma is missing before the next value")(
+    row_by_row(ahead=lambda v, t, n, g: v[t + 1] if t + 1 < n else 0.0)
+)
+wrong(GAE, "a value after the end is used")(
+    row_by_row(ahead=lambda v, t, n, g: g * v[t + 1] if t + 1 < len(v) else 0.0)
+)
 wrong(GAE, "the value was added back")(row_by_row(give=lambda a, v: a + v))
 wrong(GAE, "only the one-step error")(row_by_row(decay=lambda g, k: 0.0))
 wrong(GAE, "a discounted reward")(row_by_row(base=lambda v: 0.0, ahead=lambda v, t, n, g: 0.0))
@@ -199,12 +217,17 @@ def end_before(ids, eos):
 wrong(END, "every EOS is masked")(lambda ids, eos: ids.ne(eos))
 wrong(END, "everything is live")(lambda ids, eos: torch.ones(ids.shape).bool())
 wrong(END, "masked whole")(
-    lambda ids, eos: (((ids == eos).int().cumsum(1) - (ids == eos).int()) == 0) & (ids == eos).any(1)[:, None]
+    lambda ids, eos: (
+        (((ids == eos).int().cumsum(1) - (ids == eos).int()) == 0) & (ids == eos).any(1)[:, None]
+    )
 )
-wrong(END, "only the EOS itself")(lambda ids, eos: ((ids == eos).int().cumsum(1) == 1) & (ids == eos))
+wrong(END, "only the EOS itself")(
+    lambda ids, eos: ((ids == eos).int().cumsum(1) == 1) & (ids == eos)
+)
 wrong(END, "at the last EOS")(
     lambda ids, eos: (
-        torch.arange(ids.shape[1])[None] <= torch.where(ids == eos, torch.arange(ids.shape[1]), -1).amax(1)[:, None]
+        torch.arange(ids.shape[1])[None]
+        <= torch.where(ids == eos, torch.arange(ids.shape[1]), -1).amax(1)[:, None]
     )
 )
 
@@ -244,7 +267,8 @@ def weight_enumerated(p, size, ddof):
 def weight_simplified(p, size, ddof):
     scale = math.sqrt((size - ddof) / size) / (p * (1 - p))
     return scale * sum(
-        math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k)) / size for k in range(size + 1)
+        math.comb(size, k) * p**k * (1 - p) ** (size - k) * math.sqrt(k * (size - k)) / size
+        for k in range(size + 1)
     )
 
 
@@ -252,9 +276,16 @@ def weight_simplified(p, size, ddof):
 def weight_recursive(p, size, ddof):
     chances = [1.0]
     for _ in range(size):
-        chances = [a * p + b * (1 - p) for a, b in zip([0.0, *chances], [*chances, 0.0], strict=True)]
+        chances = [
+            a * p + b * (1 - p) for a, b in zip([0.0, *chances], [*chances, 0.0], strict=True)
+        ]
     shrink = math.sqrt(1 - ddof / size)
-    return shrink * sum(c * math.sqrt(k / size * (1 - k / size)) for k, c in enumerate(chances)) / p / (1 - p)
+    return (
+        shrink
+        * sum(c * math.sqrt(k / size * (1 - k / size)) for k, c in enumerate(chances))
+        / p
+        / (1 - p)
+    )
 
 
 def over_counts(term, start=1):
@@ -277,22 +308,38 @@ def var(size, k):
 
 
 wrong(WEIGHT, "the limit of infinite groups")(lambda p, size, ddof: (p * (1 - p)) ** -0.5)
-wrong(WEIGHT, "as if it were 0")(over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, 0, k) / (p * (1 - p))))
-wrong(WEIGHT, "as if it were 1")(over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, 1, k) / (p * (1 - p))))
-wrong(WEIGHT, "not divided by p(1-p)")(over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k)))
+wrong(WEIGHT, "as if it were 0")(
+    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, 0, k) / (p * (1 - p)))
+)
+wrong(WEIGHT, "as if it were 1")(
+    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, 1, k) / (p * (1 - p)))
+)
+wrong(WEIGHT, "not divided by p(1-p)")(
+    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k))
+)
 wrong(WEIGHT, "the binomial coefficient")(
-    over_counts(lambda p, n, d, k: p**k * (1 - p) ** (n - k) * var(n, k) / std(n, d, k) / (p * (1 - p)))
+    over_counts(
+        lambda p, n, d, k: p**k * (1 - p) ** (n - k) * var(n, k) / std(n, d, k) / (p * (1 - p))
+    )
 )
 wrong(WEIGHT, "averaged over live groups only")(
-    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k) / (p * (1 - p)) / (1 - p**n - (1 - p) ** n))
+    over_counts(
+        lambda p, n, d, k: (
+            chance(p, n, k) * var(n, k) / std(n, d, k) / (p * (1 - p)) / (1 - p**n - (1 - p) ** n)
+        )
+    )
 )
-wrong(WEIGHT, "the weight without it")(over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / (p * (1 - p))))
+wrong(WEIGHT, "the weight without it")(
+    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / (p * (1 - p)))
+)
 wrong(WEIGHT, "by the variance, not by the std")(
     over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k) ** 2 / (p * (1 - p)))
 )
 wrong(WEIGHT, "zero everywhere")(lambda p, size, ddof: 0.0)
 wrong(WEIGHT, "ZeroDivisionError")(
-    over_counts(lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k) / (p * (1 - p)), start=0)
+    over_counts(
+        lambda p, n, d, k: chance(p, n, k) * var(n, k) / std(n, d, k) / (p * (1 - p)), start=0
+    )
 )
 
 SILENT = "silent_share"

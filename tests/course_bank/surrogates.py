@@ -31,7 +31,12 @@ def clip_by_sign(logp, old_logp, advantage, eps_low, eps_high):
     return torch.where(a > 0, good, bad)
 
 
-def clipped(ratio_of=lambda n, o: (n - o).exp(), low=lambda lo, hi: 1 - lo, high=lambda lo, hi: 1 + hi, pick=torch.min):
+def clipped(
+    ratio_of=lambda n, o: (n - o).exp(),
+    low=lambda lo, hi: 1 - lo,
+    high=lambda lo, hi: 1 + hi,
+    pick=torch.min,
+):
     def answer(logp, old_logp, advantage, eps_low, eps_high):
         ratio = ratio_of(logp, old_logp)
         bounded = ratio.clamp(low(eps_low, eps_high), high(eps_low, eps_high))
@@ -45,7 +50,9 @@ wrong(CLIP, "only the clipped term")(clipped(pick=lambda a, b: b))
 wrong(CLIP, "not clipped at all")(clipped(pick=lambda a, b: a))
 wrong(CLIP, "eps_low is used on both sides")(clipped(high=lambda lo, hi: 1 + lo))
 wrong(CLIP, "eps_high is used on both sides")(clipped(low=lambda lo, hi: 1 - hi))
-wrong(CLIP, "the two epsilons are swapped")(clipped(low=lambda lo, hi: 1 - hi, high=lambda lo, hi: 1 + lo))
+wrong(CLIP, "the two epsilons are swapped")(
+    clipped(low=lambda lo, hi: 1 - hi, high=lambda lo, hi: 1 + lo)
+)
 wrong(CLIP, "eps is read as a bound")(clipped(low=lambda lo, hi: lo))
 wrong(CLIP, "upside down")(clipped(ratio_of=lambda n, o: o.exp() / n.exp()))
 wrong(CLIP, "the exp is missing")(clipped(ratio_of=lambda n, o: n - o))
@@ -77,10 +84,17 @@ def cispo_detached_input(logp, old_logp, advantage, low, high):
 
 
 def capped(
-    ratio=lambda n, o: (n - o).exp(), bound=lambda r, lo, hi: r.clamp(lo, hi), stop=lambda r: r.detach(), factor=lambda n, o: n
+    ratio=lambda n, o: (n - o).exp(),
+    bound=lambda r, lo, hi: r.clamp(lo, hi),
+    stop=lambda r: r.detach(),
+    factor=lambda n, o: n,
 ):
     def answer(logp, old_logp, advantage, low, high):
-        return stop(bound(ratio(logp, old_logp), low, high)) * advantage[:, None] * factor(logp, old_logp)
+        return (
+            stop(bound(ratio(logp, old_logp), low, high))
+            * advantage[:, None]
+            * factor(logp, old_logp)
+        )
 
     return answer
 
@@ -119,14 +133,26 @@ def ratio_power(logp, old_logp, mask):
     return product ** (1 / mask.sum(1).clamp(min=1).double())
 
 
-wrong(RATIO, "product of the token ratios")(lambda n, o, m: torch.where(m, (n - o).exp(), 1.0).prod(1))
+wrong(RATIO, "product of the token ratios")(
+    lambda n, o, m: torch.where(m, (n - o).exp(), 1.0).prod(1)
+)
 wrong(RATIO, "the padded width")(lambda n, o, m: torch.where(m, n - o, 0.0).mean(1).exp())
-wrong(RATIO, "the arithmetic mean")(lambda n, o, m: torch.where(m, (n - o).exp(), 0.0).sum(1) / m.sum(1).clamp(min=1))
+wrong(RATIO, "the arithmetic mean")(
+    lambda n, o, m: torch.where(m, (n - o).exp(), 0.0).sum(1) / m.sum(1).clamp(min=1)
+)
 wrong(RATIO, "masked places enter the mean")(lambda n, o, m: torch.exp((n - o).sum(1) / n.shape[1]))
-wrong(RATIO, "the numerator is not masked")(lambda n, o, m: torch.exp((n - o).sum(1) / m.sum(1).clamp(min=1)))
-wrong(RATIO, "upside down")(lambda n, o, m: 1 / torch.exp(torch.where(m, n - o, 0.0).sum(1) / m.sum(1).clamp(min=1)))
-wrong(RATIO, "the exp is missing")(lambda n, o, m: torch.where(m, n - o, 0.0).sum(1) / m.sum(1).clamp(min=1))
-wrong(RATIO, "0/0 in a completion")(lambda n, o, m: torch.exp(torch.where(m, n - o, 0.0).sum(1) / m.sum(1)))
+wrong(RATIO, "the numerator is not masked")(
+    lambda n, o, m: torch.exp((n - o).sum(1) / m.sum(1).clamp(min=1))
+)
+wrong(RATIO, "upside down")(
+    lambda n, o, m: 1 / torch.exp(torch.where(m, n - o, 0.0).sum(1) / m.sum(1).clamp(min=1))
+)
+wrong(RATIO, "the exp is missing")(
+    lambda n, o, m: torch.where(m, n - o, 0.0).sum(1) / m.sum(1).clamp(min=1)
+)
+wrong(RATIO, "0/0 in a completion")(
+    lambda n, o, m: torch.exp(torch.where(m, n - o, 0.0).sum(1) / m.sum(1))
+)
 wrong(RATIO, "the ratio is detached")(
     lambda n, o, m: torch.exp(torch.where(m, n - o, 0.0).sum(1) / m.sum(1).clamp(min=1)).detach()
 )
@@ -154,7 +180,9 @@ def tokens_by_sign(ratio, advantage, eps_low, eps_high):
     return torch.where(sign > 0, ratio > 1 + eps_high, (sign < 0) & (ratio < 1 - eps_low))
 
 
-wrong(TOKENS, "whatever the sign of the advantage")(lambda r, a, lo, hi: ~((r >= 1 - lo) & (r <= 1 + hi)))
+wrong(TOKENS, "whatever the sign of the advantage")(
+    lambda r, a, lo, hi: ~((r >= 1 - lo) & (r <= 1 + hi))
+)
 wrong(TOKENS, "the sides are swapped")(
     lambda r, a, lo, hi: ((a > 0)[:, None] & (r < 1 - lo)) | ((a < 0)[:, None] & (r > 1 + hi))
 )
@@ -163,7 +191,9 @@ wrong(TOKENS, "only the lower side")(lambda r, a, lo, hi: (r < 1 - lo).logical_a
 wrong(TOKENS, "the two epsilons are swapped")(
     lambda r, a, lo, hi: ((a[:, None] > 0) & (r > 1 + lo)) | ((a[:, None] < 0) & (r < 1 - hi))
 )
-wrong(TOKENS, "advantage 0 is counted as negative")(lambda r, a, lo, hi: torch.where(a[:, None] > 0, r > 1 + hi, r < 1 - lo))
+wrong(TOKENS, "advantage 0 is counted as negative")(
+    lambda r, a, lo, hi: torch.where(a[:, None] > 0, r > 1 + hi, r < 1 - lo)
+)
 wrong(TOKENS, "eps_low is used on both sides")(
     lambda r, a, lo, hi: ((a[:, None] > 0) & (r > 1 + lo)) | ((a[:, None] < 0) & (r < 1 - lo))
 )
@@ -240,14 +270,20 @@ def paid(rule):
     return answer
 
 
-wrong(IN_REWARD, "averaged over the tokens")(paid(lambda d, m, b: b * d.sum(1) / m.sum(1).clamp(min=1)))
+wrong(IN_REWARD, "averaged over the tokens")(
+    paid(lambda d, m, b: b * d.sum(1) / m.sum(1).clamp(min=1))
+)
 wrong(IN_REWARD, "added to the reward")(paid(lambda d, m, b: -b * d.sum(1)))
 wrong(IN_REWARD, "beta is missing")(paid(lambda d, m, b: d.sum(1)))
 wrong(IN_REWARD, "k3 in place of k1")(paid(lambda d, m, b: b * ((-d).exp() - 1 + d).sum(1)))
 wrong(IN_REWARD, "the absolute value")(paid(lambda d, m, b: b * d.abs().sum(1)))
 wrong(IN_REWARD, "one number for the whole batch")(paid(lambda d, m, b: b * d.sum()))
-wrong(IN_REWARD, "masked places are counted")(lambda w, n, r, m, b: w - b * (n.detach() - r).sum(dim=1))
-wrong(IN_REWARD, "a detach is missing")(lambda w, n, r, m, b: w - b * torch.where(m, n - r, 0.0).sum(1))
+wrong(IN_REWARD, "masked places are counted")(
+    lambda w, n, r, m, b: w - b * (n.detach() - r).sum(dim=1)
+)
+wrong(IN_REWARD, "a detach is missing")(
+    lambda w, n, r, m, b: w - b * torch.where(m, n - r, 0.0).sum(1)
+)
 wrong(IN_REWARD, "zero everywhere")(lambda w, n, r, m, b: w * 0)
 
 SIGN = "loss_with_kl"
@@ -282,13 +318,19 @@ def summed(policy=lambda x, m: x[m].mean(), penalty=lambda k, m, b: b * k[m].mea
 
 wrong(SIGN, "it is maximised")(summed(penalty=lambda k, m, b: -b * k[m].mean()))
 wrong(SIGN, "beta is missing")(summed(penalty=lambda k, m, b: k[m].mean()))
-wrong(SIGN, "the KL is averaged over padding")(summed(penalty=lambda k, m, b: b * k.sum() / k.numel()))
+wrong(SIGN, "the KL is averaged over padding")(
+    summed(penalty=lambda k, m, b: b * k.sum() / k.numel())
+)
 wrong(SIGN, "summed, not averaged")(summed(penalty=lambda k, m, b: b * k[m].sum()))
-wrong(SIGN, "the KL is detached")(summed(penalty=lambda k, m, b: b * (k.detach()[m].mean() + 0 * k[m].mean())))
+wrong(SIGN, "the KL is detached")(
+    summed(penalty=lambda k, m, b: b * (k.detach()[m].mean() + 0 * k[m].mean()))
+)
 wrong(SIGN, "the policy loss is averaged over padding")(summed(policy=lambda x, m: x.mean()))
 wrong(SIGN, "the KL term is left out")(summed(penalty=lambda k, m, b: 0 * k.sum()))
 wrong(SIGN, "k1 in place of k3")(lambda x, n, r, m, b: x[m].mean() + b * (n - r)[m].mean())
-wrong(SIGN, "beta scales the policy loss")(lambda x, n, r, m, b: b * (x + (r - n).exp() - (r - n) - 1)[m].mean())
+wrong(SIGN, "beta scales the policy loss")(
+    lambda x, n, r, m, b: b * (x + (r - n).exp() - (r - n) - 1)[m].mean()
+)
 
 
 @right(CLIP)

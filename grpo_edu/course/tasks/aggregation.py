@@ -33,9 +33,14 @@ def tokens(mask: Tensor) -> Tensor:
 def mask_cases() -> list[Case]:
     return [
         Case("two completions of 2 and 4 tokens", (of_lengths(2, 4),)),
-        Case("three completions of 1, 3 and 2 tokens, padded to 7", (of_lengths(1, 3, 2, width=7),)),
+        Case(
+            "three completions of 1, 3 and 2 tokens, padded to 7", (of_lengths(1, 3, 2, width=7),)
+        ),
         Case("a mask with holes, as tool output makes them", (HOLES,)),
-        Case("a completion whose tokens are all masked, beside a live one", (of_lengths(0, 3, width=4),)),
+        Case(
+            "a completion whose tokens are all masked, beside a live one",
+            (of_lengths(0, 3, width=4),),
+        ),
         Case("one live token in the whole batch", (of_lengths(0, 1, width=3),)),
         Case("a batch without any live token", (of_lengths(0, 0, width=3),)),
     ]
@@ -46,8 +51,13 @@ def unmoved_by_padding(f: Function) -> bool:
     return near(narrow, wide[:, :4]) and near(wide[:, 4:], 0.0)
 
 
-PADDING = Property("padding the batch wider changes no weight and gives the new places 0", unmoved_by_padding)
-EMPTY = Property("a batch without any live token gets zeros, not NaN", lambda f: near(f(of_lengths(0, 0, width=3)), 0.0))
+PADDING = Property(
+    "padding the batch wider changes no weight and gives the new places 0", unmoved_by_padding
+)
+EMPTY = Property(
+    "a batch without any live token gets zeros, not NaN",
+    lambda f: near(f(of_lengths(0, 0, width=3)), 0.0),
+)
 
 
 def sequence_mean(mask: Tensor) -> Tensor:
@@ -73,8 +83,14 @@ SEQUENCE_MEAN = Exercise(
     properties=(
         PADDING,
         EMPTY,
-        Property("every live completion has the same total weight", lambda f: near(f(of_lengths(2, 4, 7)).sum(1).diff(), 0.0)),
-        Property("the weights of a batch of live completions add to 1", lambda f: near(f(of_lengths(2, 4, 7)).sum(), 1.0)),
+        Property(
+            "every live completion has the same total weight",
+            lambda f: near(f(of_lengths(2, 4, 7)).sum(1).diff(), 0.0),
+        ),
+        Property(
+            "the weights of a batch of live completions add to 1",
+            lambda f: near(f(of_lengths(2, 4, 7)).sum(), 1.0),
+        ),
     ),
     mistakes={
         "it divides by the padded width, not by the mask": lambda m: m / m.shape[1] / len(m),
@@ -82,7 +98,9 @@ SEQUENCE_MEAN = Exercise(
             1 / tokens(m).clamp(min=1) / len(m)
         ).expand(m.shape),
         "not divided by the number of completions": lambda m: m / tokens(m).clamp(min=1),
-        "all tokens are pooled: this is the token mean": lambda m: m / m.sum().clamp(min=1).double(),
+        "all tokens are pooled: this is the token mean": lambda m: (
+            m / m.sum().clamp(min=1).double()
+        ),
         "the wrong axis: the mask is summed over completions, not over tokens": lambda m: (
             m / m.sum(0, keepdim=True).clamp(min=1).double() / len(m)
         ),
@@ -111,20 +129,27 @@ TOKEN_MEAN = Exercise(
         PADDING,
         EMPTY,
         Property(
-            "all live tokens have the same weight", lambda f: near(f(of_lengths(2, 4, 7))[of_lengths(2, 4, 7)].diff(), 0.0)
+            "all live tokens have the same weight",
+            lambda f: near(f(of_lengths(2, 4, 7))[of_lengths(2, 4, 7)].diff(), 0.0),
         ),
         Property("the weights add to 1", lambda f: near(f(of_lengths(2, 4, 7)).sum(), 1.0)),
     ),
     mistakes={
-        "it divides by N·T, the padded size, not by the number of live tokens": lambda m: m.double() / m.numel(),
+        "it divides by N·T, the padded size, not by the number of live tokens": lambda m: (
+            m.double() / m.numel()
+        ),
         "each completion is averaged on its own first: this is the sequence mean": sequence_mean,
         "the mask is in the denominator only: masked places get weight too": lambda m: (
             torch.ones_like(m, dtype=torch.float64) / m.sum().clamp(min=1)
         ),
         "divided by the number of completions as well": lambda m: token_mean(m) / len(m),
         "0/0 in a batch without a live token": lambda m: m / m.sum().double(),
-        "multiplied by the number of completions: divided by the mean length": lambda m: token_mean(m) * len(m),
-        "every completion is divided by its own tokens, without 1/N": lambda m: m / tokens(m).clamp(min=1),
+        "multiplied by the number of completions: divided by the mean length": lambda m: (
+            token_mean(m) * len(m)
+        ),
+        "every completion is divided by its own tokens, without 1/N": lambda m: (
+            m / tokens(m).clamp(min=1)
+        ),
     },
     why='Frameworks run this under the name DAPO (TRL loss_type="dapo", verl token-mean), whatever the estimator key says.',
 )
@@ -140,11 +165,26 @@ def prompt_token_mean(mask: Tensor, group: Tensor) -> Tensor:
 
 def prompt_cases() -> list[Case]:
     return [
-        Case("two prompts, one completion each, 2 and 4 tokens", (of_lengths(2, 4), torch.tensor([0, 1]))),
-        Case("two prompts of two completions, interleaved", (of_lengths(1, 6, 3, 2), torch.tensor([5, 2, 5, 2]))),
-        Case("prompts with 3 and 1 completions", (of_lengths(1, 2, 5, 4, width=8), torch.tensor([0, 0, 0, 9]))),
-        Case("three prompts, one of them with a single token", (of_lengths(1, 3, 2, 2), torch.tensor([4, 1, 7, 7]))),
-        Case("a prompt without a live token beside a live one", (of_lengths(0, 0, 3, 1), torch.tensor([0, 0, 1, 1]))),
+        Case(
+            "two prompts, one completion each, 2 and 4 tokens",
+            (of_lengths(2, 4), torch.tensor([0, 1])),
+        ),
+        Case(
+            "two prompts of two completions, interleaved",
+            (of_lengths(1, 6, 3, 2), torch.tensor([5, 2, 5, 2])),
+        ),
+        Case(
+            "prompts with 3 and 1 completions",
+            (of_lengths(1, 2, 5, 4, width=8), torch.tensor([0, 0, 0, 9])),
+        ),
+        Case(
+            "three prompts, one of them with a single token",
+            (of_lengths(1, 3, 2, 2), torch.tensor([4, 1, 7, 7])),
+        ),
+        Case(
+            "a prompt without a live token beside a live one",
+            (of_lengths(0, 0, 3, 1), torch.tensor([0, 0, 1, 1])),
+        ),
     ]
 
 
@@ -186,8 +226,12 @@ PROMPT_TOKEN_MEAN = Exercise(
             token_mean(m)
         ),
         "not divided by the number of prompts": lambda m, g: m / _in_prompt(m, g).clamp(min=1),
-        "divided by the number of completions, not of prompts": lambda m, g: m / _in_prompt(m, g).clamp(min=1) / len(m),
-        "each completion is averaged on its own first: this is the sequence mean": lambda m, g: sequence_mean(m),
+        "divided by the number of completions, not of prompts": lambda m, g: (
+            m / _in_prompt(m, g).clamp(min=1) / len(m)
+        ),
+        "each completion is averaged on its own first: this is the sequence mean": lambda m, g: (
+            sequence_mean(m)
+        ),
         "it divides by the padded width, not by the mask": lambda m, g: (
             m / (groups.size(g, present(m))[:, None] * m.shape[1]) / _prompts(g)
         ),
@@ -239,15 +283,30 @@ CONSTANT_MEAN = Exercise(
             "a longer neighbour does not change the weight of a token",
             lambda f: near(f(of_lengths(2, 3, width=6), 8)[0], f(of_lengths(2, 6), 8)[0]),
         ),
-        Property("twice the limit, half the weight", lambda f: near(f(of_lengths(2, 4), 8), 2 * f(of_lengths(2, 4), 16))),
+        Property(
+            "twice the limit, half the weight",
+            lambda f: near(f(of_lengths(2, 4), 8), 2 * f(of_lengths(2, 4), 16)),
+        ),
     ),
     mistakes={
-        "it divides by the padded width of the batch, not by the constant": lambda m, c: m / m.shape[1] / len(m),
-        "it divides by the longest completion of the batch, not by the constant": lambda m, c: m / tokens(m).max() / len(m),
-        "not divided by the number of completions: it grows with the batch": lambda m, c: m.double() / c,
-        "each completion is divided by its own length: this is GRPO's sequence mean": lambda m, c: sequence_mean(m),
-        "the mask is missing: masked places get weight too": lambda m, c: torch.ones_like(m, dtype=torch.float64) / len(m) / c,
-        "completions without a live token are not counted in N": lambda m, c: m.double() / c / m.any(1).sum(),
+        "it divides by the padded width of the batch, not by the constant": lambda m, c: (
+            m / m.shape[1] / len(m)
+        ),
+        "it divides by the longest completion of the batch, not by the constant": lambda m, c: (
+            m / tokens(m).max() / len(m)
+        ),
+        "not divided by the number of completions: it grows with the batch": lambda m, c: (
+            m.double() / c
+        ),
+        "each completion is divided by its own length: this is GRPO's sequence mean": lambda m, c: (
+            sequence_mean(m)
+        ),
+        "the mask is missing: masked places get weight too": lambda m, c: (
+            torch.ones_like(m, dtype=torch.float64) / len(m) / c
+        ),
+        "completions without a live token are not counted in N": lambda m, c: (
+            m.double() / c / m.any(1).sum()
+        ),
         "the mean length of the batch in place of the constant": lambda m, c: token_mean(m),
         "only 1/N, the constant is missing": lambda m, c: m.double() / len(m),
     },
@@ -268,7 +327,10 @@ def agent_cases() -> list[Case]:
         Case("a response of 6 tokens, 3 of them from a tool", (HOLES[:1], torch.tensor([5]))),
         Case("three responses with tool output", (HOLES, torch.tensor([5, 6, 4]))),
         Case("no tool output at all", (of_lengths(2, 4), torch.tensor([2, 4]))),
-        Case("a response that is tool output only, beside a live one", (of_lengths(0, 3, width=4), torch.tensor([4, 3]))),
+        Case(
+            "a response that is tool output only, beside a live one",
+            (of_lengths(0, 3, width=4), torch.tensor([4, 3])),
+        ),
     ]
 
 
@@ -290,7 +352,10 @@ AGENT_WEIGHTS = Exercise(
                 float(f(torch.tensor([[1, 1, 0, 0]], dtype=torch.bool), torch.tensor([2]))[0, 0]),
             ),
         ),
-        Property("tool output gets weight 0", lambda f: near(f(HOLES, torch.tensor([5, 6, 4]))[~HOLES], 0.0)),
+        Property(
+            "tool output gets weight 0",
+            lambda f: near(f(HOLES, torch.tensor([5, 6, 4]))[~HOLES], 0.0),
+        ),
     ),
     mistakes={
         "the denominator counts tool tokens: it is the response's length, not the mask's sum": lambda m, n: (
@@ -324,7 +389,10 @@ def masked_cases() -> list[Case]:
 
     return [
         Case("three values, one masked", (row(1, 100, 3), torch.tensor([[True, False, True]]))),
-        Case("two rows of unequal length", (torch.tensor([[1.0, 2, 0], [4, 5, 9]]).double(), of_lengths(2, 3))),
+        Case(
+            "two rows of unequal length",
+            (torch.tensor([[1.0, 2, 0], [4, 5, 9]]).double(), of_lengths(2, 3)),
+        ),
         Case("NaN under the mask", (row(1, nan, 3), torch.tensor([[True, False, True]]))),
         Case("inf under the mask", (row(2, 5, inf), torch.tensor([[True, True, False]]))),
         Case("one live value", (row(6, 2), torch.tensor([[True, False]]))),
@@ -347,19 +415,31 @@ MASKED_MEAN = Exercise(
             "whatever stands under the mask, the result is the same",
             lambda f: near(
                 f(torch.tensor([[1.0, 7.0]], dtype=torch.float64), torch.tensor([[True, False]])),
-                float(f(torch.tensor([[1.0, -4.0]], dtype=torch.float64), torch.tensor([[True, False]]))),
+                float(
+                    f(
+                        torch.tensor([[1.0, -4.0]], dtype=torch.float64),
+                        torch.tensor([[True, False]]),
+                    )
+                ),
             ),
         ),
-        Property("all values 1 have mean 1", lambda f: near(f(torch.ones(2, 3, dtype=torch.float64), of_lengths(1, 3)), 1.0)),
+        Property(
+            "all values 1 have mean 1",
+            lambda f: near(f(torch.ones(2, 3, dtype=torch.float64), of_lengths(1, 3)), 1.0),
+        ),
     ),
     mistakes={
         "0 times NaN is NaN: it multiplies by the mask in place of selecting": lambda v, m: (
             (v * m).sum() / m.sum().clamp(min=1)
         ),
         "the numerator is not masked": lambda v, m: v.sum() / m.sum().clamp(min=1),
-        "it divides by all places, not by the live ones": lambda v, m: torch.where(m, v, 0.0).sum() / m.numel(),
+        "it divides by all places, not by the live ones": lambda v, m: (
+            torch.where(m, v, 0.0).sum() / m.numel()
+        ),
         "0/0 where everything is masked": lambda v, m: torch.where(m, v, 0.0).sum() / m.sum(),
-        "the rows are averaged on their own first": lambda v, m: (torch.where(m, v, 0.0).sum(1) / m.sum(1).clamp(min=1)).mean(),
+        "the rows are averaged on their own first": lambda v, m: (
+            torch.where(m, v, 0.0).sum(1) / m.sum(1).clamp(min=1)
+        ).mean(),
         "NaN is replaced everywhere, but finite values under the mask still count": lambda v, m: (
             v.nan_to_num(0.0, 0.0, 0.0).sum() / m.sum().clamp(min=1)
         ),
@@ -383,13 +463,26 @@ def _losses(*shape: int, seed: int) -> Tensor:
 
 
 def micro_cases() -> list[Case]:
-    under = torch.tensor([[1.0, 2.0, float("nan")], [3.0, float("nan"), float("nan")]], dtype=torch.float64)
+    under = torch.tensor(
+        [[1.0, 2.0, float("nan")], [3.0, float("nan"), float("nan")]], dtype=torch.float64
+    )
     return [
-        Case("2 of the step's 10 tokens", (torch.ones(1, 2, dtype=torch.float64), of_lengths(2), 10)),
-        Case("8 of the step's 10 tokens", (torch.full((1, 8), 2.0, dtype=torch.float64), of_lengths(8), 10)),
-        Case("two rows of a longer step, padded", (_losses(2, 5, seed=1), of_lengths(2, 4, width=5), 20)),
+        Case(
+            "2 of the step's 10 tokens", (torch.ones(1, 2, dtype=torch.float64), of_lengths(2), 10)
+        ),
+        Case(
+            "8 of the step's 10 tokens",
+            (torch.full((1, 8), 2.0, dtype=torch.float64), of_lengths(8), 10),
+        ),
+        Case(
+            "two rows of a longer step, padded",
+            (_losses(2, 5, seed=1), of_lengths(2, 4, width=5), 20),
+        ),
         Case("NaN under the mask", (under, of_lengths(2, 1, width=3), 6)),
-        Case("a micro-batch without a live token", (_losses(2, 3, seed=2), of_lengths(0, 0, width=3), 6)),
+        Case(
+            "a micro-batch without a live token",
+            (_losses(2, 3, seed=2), of_lengths(0, 0, width=3), 6),
+        ),
     ]
 
 
@@ -398,7 +491,9 @@ def _splits_agree(f: Function) -> bool:
     whole = f(loss, mask, 12)
     parts = [[0, 1, 2, 3], [1, 3], [2]]
     halves = f(loss[:2], mask[:2], 12) + f(loss[2:], mask[2:], 12)
-    return near(whole, halves) and near(whole, sum(f(loss[i : i + 1], mask[i : i + 1], 12) for i in parts[0]))
+    return near(whole, halves) and near(
+        whole, sum(f(loss[i : i + 1], mask[i : i + 1], 12) for i in parts[0])
+    )
 
 
 MICRO_BATCH_LOSS = Exercise(
@@ -412,7 +507,9 @@ MICRO_BATCH_LOSS = Exercise(
     reference=micro_batch_loss,
     cases=micro_cases,
     properties=(
-        Property("the parts of a step add to the whole, for any split into micro-batches", _splits_agree),
+        Property(
+            "the parts of a step add to the whole, for any split into micro-batches", _splits_agree
+        ),
         Property(
             "the weights of the whole step add to 1",
             lambda f: near(f(torch.ones(2, 6, dtype=torch.float64), of_lengths(3, 6), 9), 1.0),
@@ -422,15 +519,25 @@ MICRO_BATCH_LOSS = Exercise(
         "it divides by the micro-batch's own tokens: a mean of means": lambda x, m, n: (
             torch.where(m, x, 0.0).sum() / m.sum().clamp(min=1)
         ),
-        "0 times NaN is NaN: it multiplies by the mask in place of selecting": lambda x, m, n: (x * m).sum() / n,
+        "0 times NaN is NaN: it multiplies by the mask in place of selecting": lambda x, m, n: (
+            (x * m).sum() / n
+        ),
         "each completion is averaged on its own first": lambda x, m, n: (
             torch.where(m, x, 0.0).sum(1) / m.sum(1).clamp(min=1)
         ).mean(),
-        "the graph is cut: the loss is a new tensor": lambda x, m, n: micro_batch_loss(x.detach(), m, n),
-        "not divided by the step's tokens: a plain sum": lambda x, m, n: torch.where(m, x, 0.0).sum(),
-        "it divides by the padded size, not by the step's tokens": lambda x, m, n: torch.where(m, x, 0.0).sum() / x.numel(),
+        "the graph is cut: the loss is a new tensor": lambda x, m, n: micro_batch_loss(
+            x.detach(), m, n
+        ),
+        "not divided by the step's tokens: a plain sum": lambda x, m, n: torch.where(
+            m, x, 0.0
+        ).sum(),
+        "it divides by the padded size, not by the step's tokens": lambda x, m, n: (
+            torch.where(m, x, 0.0).sum() / x.numel()
+        ),
         "the mask is missing in the numerator": lambda x, m, n: x.sum() / n,
-        "divided by the number of completions as well": lambda x, m, n: micro_batch_loss(x, m, n) / len(m),
+        "divided by the number of completions as well": lambda x, m, n: (
+            micro_batch_loss(x, m, n) / len(m)
+        ),
     },
     learns=0,
     why="TRL issue 3021, open-instruct PR 1161: means of micro-batches are averaged, and the answer depends on how the batch was cut.",
@@ -443,7 +550,9 @@ MICRO_BATCH_LOSS = Exercise(
 def accumulated_loss(losses: list[Tensor], masks: list[Tensor]) -> Tensor:
     """The step's token mean from its micro-batches."""
     count = sum(int(m.sum()) for m in masks)
-    return torch.stack([micro_batch_loss(x, m, max(count, 1)) for x, m in zip(losses, masks, strict=True)]).sum()
+    return torch.stack(
+        [micro_batch_loss(x, m, max(count, 1)) for x, m in zip(losses, masks, strict=True)]
+    ).sum()
 
 
 def accumulated_cases() -> list[Case]:
@@ -468,7 +577,9 @@ def _means(losses: list[Tensor], masks: list[Tensor]) -> Tensor:
 
 def _rows_mean(losses: list[Tensor], masks: list[Tensor]) -> Tensor:
     pairs = zip(losses, masks, strict=True)
-    return torch.cat([torch.where(m, x, 0.0).sum(1) / m.sum(1).clamp(min=1) for x, m in pairs]).mean()
+    return torch.cat(
+        [torch.where(m, x, 0.0).sum(1) / m.sum(1).clamp(min=1) for x, m in pairs]
+    ).mean()
 
 
 ACCUMULATED_LOSS = Exercise(
@@ -510,15 +621,20 @@ ACCUMULATED_LOSS = Exercise(
         "divided by the number of micro-batches although the step's tokens are already in the denominator": lambda x, m: (
             accumulated_loss(x, m) / len(x)
         ),
-        "the mean of the micro-batch means, which is not the mean of the tokens": lambda x, m: _means(x, m).mean(),
+        "the mean of the micro-batch means, which is not the mean of the tokens": lambda x, m: (
+            _means(x, m).mean()
+        ),
         "the sum of the micro-batch means": lambda x, m: _means(x, m).sum(),
-        "only the last micro-batch counts": lambda x, m: micro_batch_loss(x[-1], m[-1], max(sum(int(k.sum()) for k in m), 1)),
+        "only the last micro-batch counts": lambda x, m: micro_batch_loss(
+            x[-1], m[-1], max(sum(int(k.sum()) for k in m), 1)
+        ),
         "the mask is missing in the numerator": lambda x, m: (
             torch.stack([v.sum() for v in x]).sum() / max(sum(int(k.sum()) for k in m), 1)
         ),
         "each completion is averaged on its own first": _rows_mean,
         "it divides by the padded size, not by the live tokens": lambda x, m: (
-            torch.stack([torch.where(k, v, 0.0).sum() for v, k in zip(x, m, strict=True)]).sum() / sum(v.numel() for v in x)
+            torch.stack([torch.where(k, v, 0.0).sum() for v, k in zip(x, m, strict=True)]).sum()
+            / sum(v.numel() for v in x)
         ),
     },
     learns=0,

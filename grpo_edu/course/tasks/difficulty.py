@@ -23,11 +23,16 @@ def weight_cases() -> list[Case]:
     ]
 
 
-def _summed(term: Callable[[int, float, int, float], float], *, divide: bool = True) -> Callable[[float, int, int], float]:
+def _summed(
+    term: Callable[[int, float, int, float], float], *, divide: bool = True
+) -> Callable[[float, int, int], float]:
     """A wrong version: Σ_k term(k, p, G, std of k right in G)."""
 
     def wrong(p: float, size: int, ddof: int) -> float:
-        total = sum(term(k, p, size, math.sqrt(k * (size - k) / size / (size - ddof))) for k in range(1, size))
+        total = sum(
+            term(k, p, size, math.sqrt(k * (size - k) / size / (size - ddof)))
+            for k in range(1, size)
+        )
         return total / (p * (1 - p)) if divide else total
 
     return wrong
@@ -56,23 +61,37 @@ GROUP_WEIGHT = Exercise(
     reference=group_weight,
     cases=weight_cases,
     properties=(
-        Property("at G = 2 it is the same for every pass rate", lambda f: _same(f(0.1, 2, 0), f(0.5, 2, 0))),
-        Property("a prompt of pass rate p weighs as much as one of 1 - p", lambda f: _same(f(0.2, 8, 1), f(0.8, 8, 1))),
+        Property(
+            "at G = 2 it is the same for every pass rate",
+            lambda f: _same(f(0.1, 2, 0), f(0.5, 2, 0)),
+        ),
+        Property(
+            "a prompt of pass rate p weighs as much as one of 1 - p",
+            lambda f: _same(f(0.2, 8, 1), f(0.8, 8, 1)),
+        ),
         Property("it stays finite where p is very small", lambda f: f(1e-6, 8, 0) < 10),
     ),
     mistakes={
-        "the limit of infinite groups, 1/√(p(1-p)), whatever G is": lambda p, n, d: infinite_std_weight(p),
+        "the limit of infinite groups, 1/√(p(1-p)), whatever G is": lambda p, n, d: (
+            infinite_std_weight(p)
+        ),
         "ddof is ignored, as if it were 0": lambda p, n, d: std_weight(p, n, ddof=0),
         "ddof is ignored, as if it were 1": lambda p, n, d: std_weight(p, n, ddof=1),
-        "not divided by p(1-p)": _summed(lambda k, p, n, s: _chance(k, p, n) * _variance(k, n) / s, divide=False),
-        "the binomial coefficient is missing": _summed(lambda k, p, n, s: p**k * (1 - p) ** (n - k) * _variance(k, n) / s),
+        "not divided by p(1-p)": _summed(
+            lambda k, p, n, s: _chance(k, p, n) * _variance(k, n) / s, divide=False
+        ),
+        "the binomial coefficient is missing": _summed(
+            lambda k, p, n, s: p**k * (1 - p) ** (n - k) * _variance(k, n) / s
+        ),
         "averaged over live groups only: silent groups must count as 0": lambda p, n, d: (
             std_weight(p, n, ddof=d) / (1 - silent_probability(p, n))
         ),
         "the std is not divided by: this is the weight without it": _summed(
             lambda k, p, n, s: _chance(k, p, n) * _variance(k, n)
         ),
-        "it divides by the variance, not by the std": _summed(lambda k, p, n, s: _chance(k, p, n) * _variance(k, n) / s**2),
+        "it divides by the variance, not by the std": _summed(
+            lambda k, p, n, s: _chance(k, p, n) * _variance(k, n) / s**2
+        ),
     },
     why='scale_rewards="group" at G = 8 lifts a prompt of pass rate 0.05 by a third, not by the 2.3 that the textbook curve says.',
 )
@@ -87,7 +106,10 @@ def silent_share(p: float, size: int) -> float:
 
 
 def silent_cases() -> list[Case]:
-    return [Case(f"p = {p}, G = {size}", (p, size)) for p, size in ((0.5, 2), (0.05, 8), (0.9, 4), (0.1819, 16))]
+    return [
+        Case(f"p = {p}, G = {size}", (p, size))
+        for p, size in ((0.5, 2), (0.05, 8), (0.9, 4), (0.1819, 16))
+    ]
 
 
 SILENT_SHARE = Exercise(
@@ -101,9 +123,13 @@ SILENT_SHARE = Exercise(
     reference=silent_share,
     cases=silent_cases,
     properties=(
-        Property("it is a probability", lambda f: all(0 <= f(p, 4) <= 1 for p in (0.01, 0.5, 0.99))),
+        Property(
+            "it is a probability", lambda f: all(0 <= f(p, 4) <= 1 for p in (0.01, 0.5, 0.99))
+        ),
         Property("larger groups are silent less often", lambda f: f(0.3, 16) < f(0.3, 2)),
-        Property("pass rate p and 1 - p are silent equally often", lambda f: _same(f(0.2, 6), f(0.8, 6))),
+        Property(
+            "pass rate p and 1 - p are silent equally often", lambda f: _same(f(0.2, 6), f(0.8, 6))
+        ),
     ),
     mistakes={
         "only the groups that are all wrong": lambda p, n: (1 - p) ** n,

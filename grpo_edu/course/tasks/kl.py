@@ -27,7 +27,12 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
 def estimate_cases() -> list[Case]:
     return [
         Case(f"{kind}, {rows} completions of {width} tokens", (*pair(rows, width, seed), kind))
-        for kind, rows, width, seed in (("k1", 1, 2, 1), ("k2", 2, 3, 2), ("k3", 2, 3, 3), ("k3", 1, 4, 4))
+        for kind, rows, width, seed in (
+            ("k1", 1, 2, 1),
+            ("k2", 2, 3, 2),
+            ("k3", 2, 3, 3),
+            ("k3", 1, 4, 4),
+        )
     ]
 
 
@@ -61,20 +66,31 @@ KL_ESTIMATE = Exercise(
     properties=(
         Property(
             "equal policies give 0, all three",
-            lambda f: all(near(f(wide(-1, -2)[None], wide(-1, -2)[None], k), 0.0) for k in ("k1", "k2", "k3")),
+            lambda f: all(
+                near(f(wide(-1, -2)[None], wide(-1, -2)[None], k), 0.0) for k in ("k1", "k2", "k3")
+            ),
         ),
-        Property("k2 and k3 are never negative", lambda f: all((f(*pair(4, 8, 5), k) >= 0).all() for k in ("k2", "k3"))),
+        Property(
+            "k2 and k3 are never negative",
+            lambda f: all((f(*pair(4, 8, 5), k) >= 0).all() for k in ("k2", "k3")),
+        ),
         Property(
             "k1 is positive where the policy likes the token more than the reference does",
             lambda f: float(f(wide(-1)[None], wide(-2)[None], "k1")) > 0,
         ),
     ),
     mistakes={
-        "k3 has the ratio upside down: it needs π_ref/π": _kinds(_k1, _k2, lambda d: torch.expm1(d) - d),
+        "k3 has the ratio upside down: it needs π_ref/π": _kinds(
+            _k1, _k2, lambda d: torch.expm1(d) - d
+        ),
         "k1 has the wrong sign": _kinds(lambda d: -d, _k2, _k3),
         "k2 lacks the factor one half": _kinds(_k1, lambda d: d**2, _k3),
-        "k3 lacks the -1, so that equal policies give 1": _kinds(_k1, _k2, lambda d: (-d).exp() + d),
-        "k3 lacks the log term, so that it can be negative": _kinds(_k1, _k2, lambda d: torch.expm1(-d)),
+        "k3 lacks the -1, so that equal policies give 1": _kinds(
+            _k1, _k2, lambda d: (-d).exp() + d
+        ),
+        "k3 lacks the log term, so that it can be negative": _kinds(
+            _k1, _k2, lambda d: torch.expm1(-d)
+        ),
         "k2 is the absolute value, not half the square": _kinds(_k1, lambda d: d.abs(), _k3),
         "k3's exponential is detached: the value is right, the gradient is not": _kinds(
             _k1, _k2, lambda d: torch.expm1(-d).detach() + d
@@ -90,7 +106,9 @@ KL_ESTIMATE = Exercise(
 # --- kl_in_reward ---------------------------------------------------------------------------------------------------------
 
 
-def kl_in_reward(reward: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: float) -> Tensor:
+def kl_in_reward(
+    reward: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: float
+) -> Tensor:
     """``r - β · Σ_t k1``, detached."""
     return shaped(reward, mask, logp.detach(), ref_logp, beta=beta)["reward"]
 
@@ -98,9 +116,14 @@ def kl_in_reward(reward: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, b
 def in_reward_cases() -> list[Case]:
     return [
         Case("one completion of 2 tokens", (wide(1), *pair(1, 2, 6), of_lengths(2), 0.1)),
-        Case("two completions of unequal length", (wide(1, 0), *pair(2, 5, 7), of_lengths(2, 5), 0.05)),
+        Case(
+            "two completions of unequal length",
+            (wide(1, 0), *pair(2, 5, 7), of_lengths(2, 5), 0.05),
+        ),
         Case("masks with holes", (wide(1, 0, 0.5), *pair(3, 6, 8), HOLES, 0.2)),
-        Case("a completion without a live token", (wide(1, 2), *pair(2, 3, 9), of_lengths(0, 3), 0.1)),
+        Case(
+            "a completion without a live token", (wide(1, 2), *pair(2, 3, 9), of_lengths(0, 3), 0.1)
+        ),
     ]
 
 
@@ -121,7 +144,9 @@ KL_IN_REWARD = Exercise(
     properties=(
         Property(
             "where the policy is the reference, the reward is untouched",
-            lambda f: near(f(wide(1, 0), pair(2, 3, 1)[0], pair(2, 3, 1)[0], of_lengths(2, 3), 0.5), wide(1, 0)),
+            lambda f: near(
+                f(wide(1, 0), pair(2, 3, 1)[0], pair(2, 3, 1)[0], of_lengths(2, 3), 0.5), wide(1, 0)
+            ),
         ),
         Property(
             "a completion of twice the tokens, each as far from the reference, pays twice",
@@ -170,8 +195,12 @@ KL_IN_REWARD = Exercise(
         ),
         "beta is missing": lambda w, n, r, m, b: w - _per_completion(n, r, m),
         "masked places are counted": lambda w, n, r, m, b: w - b * (n - r).sum(1).detach(),
-        "the reward carries a graph: a detach is missing": lambda w, n, r, m, b: w - b * ((n - r) * m).sum(1),
-        "k3 in place of k1": lambda w, n, r, m, b: w - b * ((torch.expm1(r - n) + n - r) * m).sum(1).detach(),
+        "the reward carries a graph: a detach is missing": lambda w, n, r, m, b: (
+            w - b * ((n - r) * m).sum(1)
+        ),
+        "k3 in place of k1": lambda w, n, r, m, b: (
+            w - b * ((torch.expm1(r - n) + n - r) * m).sum(1).detach()
+        ),
         "the absolute value: coming closer to the reference costs too": lambda w, n, r, m, b: (
             w - b * ((n - r).abs() * m).sum(1).detach()
         ),
@@ -188,7 +217,9 @@ KL_IN_REWARD = Exercise(
 # --- loss_with_kl ---------------------------------------------------------------------------------------------------------
 
 
-def loss_with_kl(token_loss: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: float) -> Tensor:
+def loss_with_kl(
+    token_loss: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: float
+) -> Tensor:
     """Token mean of ``token_loss + β·k3``."""
     total = token_loss + kl.k3(logp, ref_logp, beta=beta)
     return torch.where(mask, total, 0.0).sum() / mask.sum()
@@ -204,7 +235,12 @@ def loss_cases() -> list[Case]:
         ("strong beta", 13, of_lengths(3, 1), 4.0),
     ):
         loss = torch.randn(mask.shape, generator=source, dtype=torch.float64)
-        made.append(Case(f"{what}, beta {beta}", (loss, *pair(mask.shape[0], mask.shape[1], seed), mask, beta)))
+        made.append(
+            Case(
+                f"{what}, beta {beta}",
+                (loss, *pair(mask.shape[0], mask.shape[1], seed), mask, beta),
+            )
+        )
     return made
 
 
@@ -240,27 +276,52 @@ LOSS_WITH_KL = Exercise(
     reference=loss_with_kl,
     cases=loss_cases,
     properties=(
-        Property("with a policy loss of 0, coming closer to the reference lowers the loss", _step_lowers_kl),
+        Property(
+            "with a policy loss of 0, coming closer to the reference lowers the loss",
+            _step_lowers_kl,
+        ),
         Property(
             "where the policy is the reference, beta does not matter",
             lambda f: near(
-                f(torch.ones(1, 2, dtype=torch.float64), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 0.0),
-                float(f(torch.ones(1, 2, dtype=torch.float64), pair(1, 2, 1)[1], pair(1, 2, 1)[1], of_lengths(2), 9.0)),
+                f(
+                    torch.ones(1, 2, dtype=torch.float64),
+                    pair(1, 2, 1)[1],
+                    pair(1, 2, 1)[1],
+                    of_lengths(2),
+                    0.0,
+                ),
+                float(
+                    f(
+                        torch.ones(1, 2, dtype=torch.float64),
+                        pair(1, 2, 1)[1],
+                        pair(1, 2, 1)[1],
+                        of_lengths(2),
+                        9.0,
+                    )
+                ),
             ),
         ),
     ),
     mistakes={
-        "the KL is subtracted from a loss, so it is maximised": _parts(_live, lambda k, m, b: -b * _live(k, m)),
+        "the KL is subtracted from a loss, so it is maximised": _parts(
+            _live, lambda k, m, b: -b * _live(k, m)
+        ),
         "beta is missing": _parts(_live, lambda k, m, b: _live(k, m)),
         "the KL term is left out": lambda x, n, r, m, b: _live(x, m) + 0 * n.sum(),
         "the KL is averaged over padding too": _parts(_live, lambda k, m, b: b * k.mean()),
-        "the KL is summed, not averaged": _parts(_live, lambda k, m, b: b * torch.where(m, k, 0.0).sum()),
+        "the KL is summed, not averaged": _parts(
+            _live, lambda k, m, b: b * torch.where(m, k, 0.0).sum()
+        ),
         "the KL is detached: it shows in the value and pulls at nothing": _parts(
             _live, lambda k, m, b: b * _live(k, m).detach()
         ),
-        "the policy loss is averaged over padding too": _parts(lambda x, m: x.mean(), lambda k, m, b: b * _live(k, m)),
+        "the policy loss is averaged over padding too": _parts(
+            lambda x, m: x.mean(), lambda k, m, b: b * _live(k, m)
+        ),
         "k1 in place of k3": lambda x, n, r, m, b: _live(x + b * (n - r), m),
-        "beta scales the policy loss as well": lambda x, n, r, m, b: b * loss_with_kl(x, n, r, m, 1.0),
+        "beta scales the policy loss as well": lambda x, n, r, m, b: (
+            b * loss_with_kl(x, n, r, m, 1.0)
+        ),
     },
     learns=1,
     why="verl PR 179: the sign cannot be seen at the start, where π = π_ref and the KL is 0. Test away from there.",

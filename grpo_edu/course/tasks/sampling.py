@@ -25,7 +25,10 @@ def overlong_penalty(length: Tensor, max_new_tokens: int, cache: int) -> Tensor:
 
 def overlong_cases() -> list[Case]:
     return [
-        Case("lengths below, on and beyond the slope, limit 20, cache 4", (torch.tensor([10, 16, 18, 20, 25]), 20, 4)),
+        Case(
+            "lengths below, on and beyond the slope, limit 20, cache 4",
+            (torch.tensor([10, 16, 18, 20, 25]), 20, 4),
+        ),
         Case("limit 100, cache 50", (torch.tensor([1, 50, 60, 99, 100, 140]), 100, 50)),
         Case("the cache is the whole limit", (torch.tensor([0, 3, 8]), 8, 8)),
     ]
@@ -46,8 +49,14 @@ OVERLONG_PENALTY = Exercise(
     reference=overlong_penalty,
     cases=overlong_cases,
     properties=(
-        Property("nothing is taken up to max_new_tokens - cache", lambda f: near(f(torch.tensor([1, 10, 16]), 20, 4), 0.0)),
-        Property("never below -1, however long", lambda f: bool((f(torch.tensor([20, 25, 99]), 20, 4) >= -1 - 1e-6).all())),
+        Property(
+            "nothing is taken up to max_new_tokens - cache",
+            lambda f: near(f(torch.tensor([1, 10, 16]), 20, 4), 0.0),
+        ),
+        Property(
+            "never below -1, however long",
+            lambda f: bool((f(torch.tensor([20, 25, 99]), 20, 4) >= -1 - 1e-6).all()),
+        ),
         Property(
             "on the slope every further token costs the same",
             lambda f: near(f(torch.arange(16, 21), 20, 4).diff().diff(), 0.0),
@@ -55,13 +64,25 @@ OVERLONG_PENALTY = Exercise(
         Property("never a bonus", lambda f: bool((f(torch.arange(0, 30), 20, 4) <= 1e-6).all())),
     ),
     mistakes={
-        "there is no floor: the penalty goes on beyond -1": lambda n, top, c: -((n.double() - (top - c)) / c).clamp(min=0),
-        "short completions are paid: the 0 below the slope is missing": lambda n, top, c: _slope(top - c, c, n).clamp(min=-1),
-        "the sign is flipped: being long is rewarded": lambda n, top, c: -overlong_penalty(n, top, c),
+        "there is no floor: the penalty goes on beyond -1": lambda n, top, c: (
+            -((n.double() - (top - c)) / c).clamp(min=0)
+        ),
+        "short completions are paid: the 0 below the slope is missing": lambda n, top, c: _slope(
+            top - c, c, n
+        ).clamp(min=-1),
+        "the sign is flipped: being long is rewarded": lambda n, top, c: (
+            -overlong_penalty(n, top, c)
+        ),
         "a hard cut at the limit, there is no slope": lambda n, top, c: -(n >= top).double(),
-        "the slope starts at the limit, where it should end": lambda n, top, c: overlong_penalty(n, top + c, c),
-        "it divides by the limit, not by the cache": lambda n, top, c: -((n.double() - (top - c)) / top).clamp(0, 1),
-        "the slope starts at length 0: the cache is left out": lambda n, top, c: -(n.double() / top).clamp(0, 1),
+        "the slope starts at the limit, where it should end": lambda n, top, c: overlong_penalty(
+            n, top + c, c
+        ),
+        "it divides by the limit, not by the cache": lambda n, top, c: (
+            -((n.double() - (top - c)) / top).clamp(0, 1)
+        ),
+        "the slope starts at length 0: the cache is left out": lambda n, top, c: (
+            -(n.double() / top).clamp(0, 1)
+        ),
     },
     why="With the penalty off and the truncation mask on, nobody pays for running into the limit; with 1/|o| the long wrong ones are spared as well.",
 )
@@ -81,9 +102,14 @@ def dynamic_cases() -> list[Case]:
         Case("one group, all right", (rewards(1, 1, 1, 1), one_group(TWO[:4]))),
         Case("one group all right, one all wrong", (rewards(1, 0, 1, 0, 1, 0, 1, 0), TWO)),
         Case("one group all right, one live", (rewards(1, 1, 1, 0, 1, 0, 1, 0), TWO)),
-        Case("groups of 3 and 5, the small one all wrong", (rewards(0, 0, 0, 1, 0, 0, 1, 1), UNEVEN)),
+        Case(
+            "groups of 3 and 5, the small one all wrong", (rewards(0, 0, 0, 1, 0, 0, 1, 1), UNEVEN)
+        ),
         Case("rewards -1 and +1", (rewards(-1, 1, -1, -1, -1, -1, -1, 1), TWO)),
-        Case("graded rewards, one of them equal to the mean", (rewards(0, 0.5, 1), one_group(TWO[:3]))),
+        Case(
+            "graded rewards, one of them equal to the mean",
+            (rewards(0, 0.5, 1), one_group(TWO[:3])),
+        ),
         *[case for case in dead_cases() if "float32" in case.what],
     ]
 
@@ -109,24 +135,38 @@ DYNAMIC_SAMPLING = Exercise(
     properties=(
         Property(
             "a group stays or goes as a whole",
-            lambda f: all(len(set(f(rewards(1, 0, 0, 0, 1, 0, 0, 1), TWO)[k::2].tolist())) == 1 for k in (0, 1)),
+            lambda f: all(
+                len(set(f(rewards(1, 0, 0, 0, 1, 0, 0, 1), TWO)[k::2].tolist())) == 1
+                for k in (0, 1)
+            ),
         ),
         Property(
             "another prompt's rewards change no verdict",
-            lambda f: torch.equal(f(rewards(1, 0, 1, 1, 1, 0, 1, 1), TWO)[::2], f(rewards(1, 1, 1, 1, 1, 1, 1, 1), TWO)[::2]),
+            lambda f: torch.equal(
+                f(rewards(1, 0, 1, 1, 1, 0, 1, 1), TWO)[::2],
+                f(rewards(1, 1, 1, 1, 1, 1, 1, 1), TWO)[::2],
+            ),
         ),
     ),
     mistakes={
         "groups that are all right stay, only the all-wrong ones go": _any_right,
         "groups that are all wrong stay, only the all-right ones go": _any_wrong,
         "single completions are dropped, not groups: only right answers stay": lambda r, g: r > 0,
-        "the whole batch is judged, not each prompt's group": lambda r, g: dynamic_sampling(r, one_group(g)),
+        "the whole batch is judged, not each prompt's group": lambda r, g: dynamic_sampling(
+            r, one_group(g)
+        ),
         "rewards are taken as 0 and 1: with -1 and +1 the sum says nothing": lambda r, g: (
             (groups.total(r, g) > 0) & (groups.total(r, g) < groups.size(g, everyone(g)))
         ),
-        "std > 0: rounding makes the std of equal rewards positive": lambda r, g: ~std_is_zero(r, g),
-        "the tolerance is so wide that real differences are called equal": lambda r, g: groups.std(r, g, everyone(g), 1) > 1e-4,
-        "single completions are compared with the group's mean": lambda r, g: r != groups.mean(r, g, everyone(g)),
+        "std > 0: rounding makes the std of equal rewards positive": lambda r, g: (
+            ~std_is_zero(r, g)
+        ),
+        "the tolerance is so wide that real differences are called equal": lambda r, g: (
+            groups.std(r, g, everyone(g), 1) > 1e-4
+        ),
+        "single completions are compared with the group's mean": lambda r, g: (
+            r != groups.mean(r, g, everyone(g))
+        ),
     },
     why="Without it dead groups dilute a token mean: 60 dead of 100 tokens make the live ones weigh 0.4 of what they would (TRL issue 6367).",
 )
@@ -147,14 +187,25 @@ def gae_cases() -> list[Case]:
         return torch.rand(*shape, generator=source, dtype=torch.float64)
 
     return [
-        Case("one completion of 3 tokens, gamma = lambda = 1", (wide(1), values(1, 3), of_lengths(3), 1.0, 1.0)),
-        Case("one completion, gamma 0.9, lambda 0.8", (wide(2), values(1, 4), of_lengths(4), 0.9, 0.8)),
-        Case("unequal lengths, padded", (wide(1, -1), values(2, 6), of_lengths(2, 5, width=6), 0.99, 0.95)),
+        Case(
+            "one completion of 3 tokens, gamma = lambda = 1",
+            (wide(1), values(1, 3), of_lengths(3), 1.0, 1.0),
+        ),
+        Case(
+            "one completion, gamma 0.9, lambda 0.8",
+            (wide(2), values(1, 4), of_lengths(4), 0.9, 0.8),
+        ),
+        Case(
+            "unequal lengths, padded",
+            (wide(1, -1), values(2, 6), of_lengths(2, 5, width=6), 0.99, 0.95),
+        ),
         Case("lambda 0", (wide(1, 0.5), values(2, 3), of_lengths(3, 2), 0.9, 0.0)),
     ]
 
 
-def _backward(at_end: Function, gamma_of: Function, carry_of: Function, after: Function) -> Function:
+def _backward(
+    at_end: Function, gamma_of: Function, carry_of: Function, after: Function
+) -> Function:
     """A wrong GAE from its parts: the reward at t, the discount of V, the factor of the carry, the value after the end."""
 
     def wrong(reward: Tensor, value: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -192,7 +243,10 @@ GAE = Exercise(
     properties=(
         Property(
             "gamma = lambda = 1: reward minus value, at every token",
-            lambda f: near(f(wide(1), wide(0.2, 0.5, 0.9)[None], of_lengths(3), 1.0, 1.0), 1 - wide(0.2, 0.5, 0.9)[None]),
+            lambda f: near(
+                f(wide(1), wide(0.2, 0.5, 0.9)[None], of_lengths(3), 1.0, 1.0),
+                1 - wide(0.2, 0.5, 0.9)[None],
+            ),
         ),
         Property(
             "values under the mask have no say",
@@ -217,15 +271,28 @@ GAE = Exercise(
             lambda r, t, last, m: r * m[:, t], lambda g: g, lambda g, k: g * k, _nothing
         ),
         "the reward is given at the last column, not at the last live token": _backward(
-            lambda r, t, last, m: r * (t == m.shape[1] - 1), lambda g: g, lambda g, k: g * k, _nothing
+            lambda r, t, last, m: r * (t == m.shape[1] - 1),
+            lambda g: g,
+            lambda g, k: g * k,
+            _nothing,
         ),
         "lambda is missing": _backward(_last, lambda g: g, lambda g, k: g, _nothing),
         "gamma is missing before lambda": _backward(_last, lambda g: g, lambda g, k: k, _nothing),
-        "gamma is missing before the next value": _backward(_last, lambda g: 1.0, lambda g, k: g * k, _nothing),
-        "a value after the end is used (padding)": _backward(_last, lambda g: g, lambda g, k: g * k, lambda ahead: ahead),
-        "this is the return: the value was added back": lambda r, v, m, g, k: torch.where(m, gae(r, v, m, g, k) + v, 0.0),
-        "only the one-step error: nothing is carried back": lambda r, v, m, g, k: gae(r, v, m, g, 0.0),
-        "the value is not taken away: a discounted reward": lambda r, v, m, g, k: gae(r, torch.zeros_like(v), m, g, k),
+        "gamma is missing before the next value": _backward(
+            _last, lambda g: 1.0, lambda g, k: g * k, _nothing
+        ),
+        "a value after the end is used (padding)": _backward(
+            _last, lambda g: g, lambda g, k: g * k, lambda ahead: ahead
+        ),
+        "this is the return: the value was added back": lambda r, v, m, g, k: torch.where(
+            m, gae(r, v, m, g, k) + v, 0.0
+        ),
+        "only the one-step error: nothing is carried back": lambda r, v, m, g, k: gae(
+            r, v, m, g, 0.0
+        ),
+        "the value is not taken away: a discounted reward": lambda r, v, m, g, k: gae(
+            r, torch.zeros_like(v), m, g, k
+        ),
     },
     why="With lambda below 1 early tokens of long answers see less of the reward: a length effect that no aggregation takes away.",
 )
@@ -244,9 +311,15 @@ def end_cases() -> list[Case]:
     return [
         Case("stopped, padded with the EOS id itself", (torch.tensor([[5, 6, 2, 2, 2]]), 2)),
         Case("truncated: no EOS at all", (torch.tensor([[5, 6, 7, 8, 9]]), 2)),
-        Case("three completions of unequal length", (torch.tensor([[4, 2, 2, 2], [4, 5, 6, 2], [4, 5, 6, 7]]), 2)),
+        Case(
+            "three completions of unequal length",
+            (torch.tensor([[4, 2, 2, 2], [4, 5, 6, 2], [4, 5, 6, 7]]), 2),
+        ),
         Case("EOS first", (torch.tensor([[2, 2, 2], [5, 2, 2]]), 2)),
-        Case("another EOS id, and text after an early EOS", (torch.tensor([[3, 0, 9, 0], [0, 7, 7, 7], [3, 4, 5, 6]]), 0)),
+        Case(
+            "another EOS id, and text after an early EOS",
+            (torch.tensor([[3, 0, 9, 0], [0, 7, 7, 7], [3, 4, 5, 6]]), 0),
+        ),
     ]
 
 
@@ -266,21 +339,34 @@ COMPLETION_MASK = Exercise(
     cases=end_cases,
     properties=(
         Property(
-            "the first EOS is trained: it is how the model says stop", lambda f: bool(f(torch.tensor([[5, 2, 2]]), 2)[0, 1])
+            "the first EOS is trained: it is how the model says stop",
+            lambda f: bool(f(torch.tensor([[5, 2, 2]]), 2)[0, 1]),
         ),
-        Property("nothing after the first EOS is trained", lambda f: not f(torch.tensor([[5, 2, 7, 2]]), 2)[0, 2:].any()),
-        Property("a truncated completion is live to its last token", lambda f: bool(f(torch.tensor([[5, 6, 7]]), 2).all())),
+        Property(
+            "nothing after the first EOS is trained",
+            lambda f: not f(torch.tensor([[5, 2, 7, 2]]), 2)[0, 2:].any(),
+        ),
+        Property(
+            "a truncated completion is live to its last token",
+            lambda f: bool(f(torch.tensor([[5, 6, 7]]), 2).all()),
+        ),
     ),
     mistakes={
-        "every EOS is masked, the first one too: the model never learns to stop": lambda i, e: i != e,
+        "every EOS is masked, the first one too: the model never learns to stop": lambda i, e: (
+            i != e
+        ),
         "the mask ends before the first EOS": _before_first,
         "everything is live, padding too": lambda i, e: torch.ones_like(i, dtype=torch.bool),
-        "a completion without an EOS is masked whole": lambda i, e: completion_mask(i, e) & (i == e).any(1, keepdim=True),
+        "a completion without an EOS is masked whole": lambda i, e: (
+            completion_mask(i, e) & (i == e).any(1, keepdim=True)
+        ),
         "one place too many: the token after the EOS is live": lambda i, e: torch.cat(
             [torch.ones_like(i[:, :1], dtype=torch.bool), completion_mask(i, e)[:, :-1]], 1
         ),
         "only the EOS itself is trained": lambda i, e: completion_mask(i, e) & (i == e),
-        "it ends at the last EOS, not at the first": lambda i, e: (i == e).long().flip(1).cumsum(1).flip(1) > 0,
+        "it ends at the last EOS, not at the first": lambda i, e: (
+            (i == e).long().flip(1).cumsum(1).flip(1) > 0
+        ),
     },
     why='TRL PRs 4970 and 4974: the mask was rebuilt from "token is not pad", and pad was eos.',
 )

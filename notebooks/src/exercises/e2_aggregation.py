@@ -84,7 +84,9 @@ def agent_weights_faulty(mask, response_length):
     return mask / response_length[:, None] / len(mask)
 
 
-agent_weights_faulty(torch.tensor([[True, True, False, False], [True, True, True, True]]), torch.tensor([4, 4]))
+agent_weights_faulty(
+    torch.tensor([[True, True, False, False], [True, True, True, True]]), torch.tensor([4, 4])
+)
 
 # %% [markdown] exercise="agent_weights" role="hints"
 # Hint 1: both completions above count alike in a sequence mean. What do their rows add to?
@@ -109,9 +111,14 @@ def agent_weights(mask, response_length):
 from grpo_edu import Rollouts, recipe, token_weights
 from grpo_edu.objective import aggregation
 
-wrong = Rollouts.from_lengths(longer_answers_case.given["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0])
+wrong = Rollouts.from_lengths(
+    longer_answers_case.given["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0]
+)
 weights = token_weights(recipe("ppo").but(aggregation=aggregation.sequence_mean), wrong)
-{"push on the first token": weights[:, 0].tolist(), "push on the completion": weights.sum(1).tolist()}
+{
+    "push on the first token": weights[:, 0].tolist(),
+    "push on the completion": weights.sum(1).tolist(),
+}
 
 # %% [markdown] exercise="loss_zero"
 # Hint 1: at ratio 1 the value of the loss is -Σ W·A.
@@ -122,4 +129,10 @@ weights = token_weights(recipe("ppo").but(aggregation=aggregation.sequence_mean)
 both = Rollouts.from_lengths(loss_zero_case.given["lengths"], rewards=[1, 0], advantage=[1.0, -1.0])
 for choice in (aggregation.sequence_mean, aggregation.step_token_mean):
     one = recipe("ppo").but(aggregation=choice)
-    print(choice.__name__, "loss", round(one.loss(both).item(), 6), "pushes", token_weights(one, both)[:, 0].tolist())
+    print(
+        choice.__name__,
+        "loss",
+        round(one.loss(both).item(), 6),
+        "pushes",
+        token_weights(one, both)[:, 0].tolist(),
+    )

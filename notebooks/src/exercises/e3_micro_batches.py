@@ -83,7 +83,10 @@ def accumulated_loss_faulty(losses, masks):
     return sum(parts) / len(parts)
 
 
-[accumulated_loss_faulty([torch.ones(1, 4)] * n, [torch.ones(1, 4, dtype=torch.bool)] * n) for n in (1, 2, 4)]
+[
+    accumulated_loss_faulty([torch.ones(1, 4)] * n, [torch.ones(1, 4, dtype=torch.bool)] * n)
+    for n in (1, 2, 4)
+]
 
 # %% [markdown] exercise="accumulated_loss" role="hints"
 # Hint 1: every token has loss 1. What should the three numbers be?

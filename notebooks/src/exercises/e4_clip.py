@@ -94,7 +94,12 @@ case = idle_clip_case.given
 logp = torch.tensor([-1.0], requires_grad=True)
 ratio = (logp - logp.detach()).exp()
 print("updates", case["prompts"] / case["mini_batch"], "and", case["prompts"] / case["prompts"])
-print("ratio on the first update", ratio.item(), "its gradient", torch.autograd.grad(ratio.sum(), logp)[0].item())
+print(
+    "ratio on the first update",
+    ratio.item(),
+    "its gradient",
+    torch.autograd.grad(ratio.sum(), logp)[0].item(),
+)
 
 # %% [markdown] exercise="bad_token_unbounded"
 # Hint 1: with A = -1 compare -ρ with -(1 + eps): which is smaller?
@@ -108,9 +113,18 @@ from grpo_edu.objective import surrogates
 from grpo_edu.theory.clip import pushes
 
 case = bad_token_unbounded_case.given
-settings, place = {"eps_low": case["eps"], "eps_high": case["eps"]}, torch.tensor([0.5, 1.0, case["ratio"]])
+settings, place = (
+    {"eps_low": case["eps"], "eps_high": case["eps"]},
+    torch.tensor([0.5, 1.0, case["ratio"]]),
+)
 for name, clip in (
     ("PPO", partial(surrogates.ppo_clip, **settings)),
     ("dual clip", partial(surrogates.dual_clip, cap=2.0, **settings)),
 ):
-    print(name, {f"ratio {r:g}": round(p, 3) for r, p in zip(place.tolist(), pushes(clip, place, -1.0).tolist(), strict=True)})
+    print(
+        name,
+        {
+            f"ratio {r:g}": round(p, 3)
+            for r, p in zip(place.tolist(), pushes(clip, place, -1.0).tolist(), strict=True)
+        },
+    )

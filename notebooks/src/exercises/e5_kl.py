@@ -52,7 +52,10 @@ def loss_with_kl_faulty(token_loss, logp, ref_logp, mask, beta):
 
 
 zero, ref, live = torch.zeros(1, 2), torch.full((1, 2), -1.0), torch.ones(1, 2, dtype=torch.bool)
-{f"log π - log π_ref = {d}": loss_with_kl_faulty(zero, ref + d, ref, live, 1.0).item() for d in (0.0, 0.3, 0.9)}
+{
+    f"log π - log π_ref = {d}": loss_with_kl_faulty(zero, ref + d, ref, live, 1.0).item()
+    for d in (0.0, 0.3, 0.9)
+}
 
 # %% [markdown] exercise="loss_with_kl" role="hints"
 # Hint 1: the loss is minimised. In which direction does it fall in the run above?
@@ -85,4 +88,6 @@ logits, reference = torch.tensor([p, 1 - p]).double().log(), torch.tensor([0.5, 
 for name in ("k1", "k2", "k3"):
     value, gradient = in_loss(partial(getattr(kl, name), beta=1.0), logits, reference)
     print(f"{name}: value {value:.4f}, gradient {gradient[0].item():.4f}")
-print(f"reverse KL: value {reverse(logits, reference)[0]:.4f}, gradient {reverse(logits, reference)[1][0].item():.4f}")
+print(
+    f"reverse KL: value {reverse(logits, reference)[0]:.4f}, gradient {reverse(logits, reference)[1][0].item():.4f}"
+)

@@ -35,7 +35,10 @@ def group_weight(p, size, ddof):
 
 # %% exercise="hard_prompts" role="run"
 size = hard_prompts_case.given["size"]
-gain = {k: 1 / torch.tensor([1.0] * k + [0.0] * (size - k), dtype=torch.float64).std().item() for k in range(1, size)}
+gain = {
+    k: 1 / torch.tensor([1.0] * k + [0.0] * (size - k), dtype=torch.float64).std().item()
+    for k in range(1, size)
+}
 print({k: round(v, 3) for k, v in gain.items()})
 print("lone success over half right:", gain[1] / gain[size // 2])
 
@@ -48,8 +51,18 @@ print("lone success over half right:", gain[1] / gain[size // 2])
 from grpo_edu.theory.length import constant_drift, sequence_mean_drift, token_mean_drift
 
 case = token_mean_unbiased_case.given
-full, shared = sequence_mean_drift(case["stop"], case["cap"]), token_mean_drift(case["stop"], case["rows"], case["cap"])
-print("1/|o|:", full, "token mean:", shared, "constant:", round(constant_drift(case["stop"], case["cap"]), 12))
+full, shared = (
+    sequence_mean_drift(case["stop"], case["cap"]),
+    token_mean_drift(case["stop"], case["rows"], case["cap"]),
+)
+print(
+    "1/|o|:",
+    full,
+    "token mean:",
+    shared,
+    "constant:",
+    round(constant_drift(case["stop"], case["cap"]), 12),
+)
 print("share left by the token mean:", shared / full)
 
 # %% [markdown] exercise="removing_length"
@@ -62,7 +75,9 @@ from grpo_edu import Rollouts, recipe, token_weights
 from grpo_edu.objective import aggregation
 
 case = removing_length_case.given
-wrong = Rollouts.from_lengths(case["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0], max_new_tokens=case["limit"])
+wrong = Rollouts.from_lengths(
+    case["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0], max_new_tokens=case["limit"]
+)
 for choice in (aggregation.sequence_mean, aggregation.constant):
     w = token_weights(recipe("ppo").but(aggregation=choice), wrong)
     print(choice.__name__, "per token", w[:, 0].tolist(), "per completion", w.sum(1).tolist())

@@ -51,7 +51,13 @@ pair, table, claim = ("grpo", "dr_grpo"), None, None
 ### BEGIN SOLUTION
 recipes = [recipe("grpo").but("grpo", kl=None), recipe("dr_grpo")]
 # the constant C = 64 is divided out, so that both first steps are about equally large: mean length 12
-table = train(recipes, Stopping(), Training(steps=40, learning_rate=2.0), seeds=8, learning_rates={"dr_grpo": 2.0 * 64 / 12})
+table = train(
+    recipes,
+    Stopping(),
+    Training(steps=40, learning_rate=2.0),
+    seeds=8,
+    learning_rates={"dr_grpo": 2.0 * 64 / 12},
+)
 claim = "longer"
 ### END SOLUTION
 difference(table, "length_wrong", pair)
