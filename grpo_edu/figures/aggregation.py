@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -11,39 +12,13 @@ from ..objective.advantages import given
 from ..objective.aggregation import constant, sequence_mean, step_token_mean
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.heatmap import weight_map
+from ..plots.heatmap import draw_map
 from ..plots.style import COLOURS, new_figure
 from ..rollouts import Rollouts
 from ..weights import ledger, token_weights
 from .registry import figure
 
-THREE = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], max_new_tokens=10)
-SHOWN = (recipe("grpo").but("grpo", kl=None), recipe("dr_grpo"), recipe("dapo"))
-
-
-def three_data() -> pd.DataFrame:
-    """The ledger of three completions, one right and two wrong, under GRPO, Dr. GRPO and DAPO."""
-    return pd.concat(
-        [ledger(one, THREE).assign(recipe=one.name) for one in SHOWN], ignore_index=True
-    )
-
-
-@figure(
-    title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
-    level="exact",
-    alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. GRPO: +0.192, -0.096 and -0.024 per token; "
-    "Dr. GRPO and DAPO: the same push on every wrong token, and four times the share for the long one.",
-    answers="where the length bias is: Dr. GRPO (arXiv 2503.20783) §3.1; coverage rows 29 and 36",
-    data=three_data,
-)
-def weight_map_three_completions(_: pd.DataFrame) -> Figure:
-    """The heat map of the same completions."""
-    return weight_map(
-        SHOWN,
-        THREE,
-        title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
-    )
-
+# --- two right answers
 
 STRIPS = {
     "sequence mean (GRPO): 1/N · 1/|o|": sequence_mean,
@@ -59,14 +34,8 @@ def strips_data() -> pd.DataFrame:
     for name, choice in STRIPS.items():
         weights = token_weights(Recipe(name=name, baseline=given, aggregation=choice), rollouts)
         for i, t in rollouts.mask.nonzero().tolist():
-            rows.append(
-                {
-                    "aggregation": name,
-                    "completion": i,
-                    "position": t,
-                    "weight": weights[i, t].item(),
-                }
-            )
+            place = {"aggregation": name, "completion": i, "position": t}
+            rows.append(place | {"weight": weights[i, t].item()})
     return pd.DataFrame(rows)
 
 
@@ -83,12 +52,12 @@ def aggregation_strips(table: pd.DataFrame) -> Figure:
     picture = new_figure(8.0, 4.6)
     panels = picture.subplots(3, 2, sharex="col", sharey=True, width_ratios=[4, 7])
     for row, (name, part) in enumerate(table.groupby("aggregation", sort=False)):
-        total = part.weight.sum()
-        for i, line in part.groupby("completion"):
-            panel = panels[row, int(str(i))]
-            panel.bar(line.position, line.weight, width=0.85, color=COLOURS[int(str(i))])
+        for i, (_, line) in enumerate(part.groupby("completion")):
+            panel = panels[row, i]
+            panel.bar(line.position, line.weight, width=0.85, color=COLOURS[i])
             panel.axhline(0, color="#666666", linewidth=0.6)
-            label = f"push {line.weight.iloc[0]:.4f} per token, share {100 * line.weight.sum() / total:.0f} %"
+            share = 100 * line.weight.sum() / part.weight.sum()
+            label = f"push {line.weight.iloc[0]:.4f} per token, share {share:.0f} %"
             panel.text(0.02, 0.9, label, transform=panel.transAxes, fontsize=8, va="top")
         panels[row, 0].set_title(str(name))
         panels[row, 0].set_ylim(0, 0.33)
@@ -96,3 +65,45 @@ def aggregation_strips(table: pd.DataFrame) -> Figure:
     for column, length in enumerate((4, 7)):
         panels[2, column].set_xlabel(f"token position ({length} tokens, A = 2)")
     return picture
+
+
+# --- three completions under three recipes
+
+THREE = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], max_new_tokens=10)
+SHOWN = (recipe("grpo").but("grpo", kl=None), recipe("dr_grpo"), recipe("dapo"))
+
+
+def three_data() -> pd.DataFrame:
+    """The ledger of three completions, one right and two wrong, under GRPO, Dr. GRPO and DAPO."""
+    return pd.concat([ledger(r, THREE).assign(recipe=r.name) for r in SHOWN], ignore_index=True)
+
+
+def _panel(part: pd.DataFrame) -> dict[str, np.ndarray]:
+    """What ``draw_map`` draws of the ledger of one recipe."""
+    weight = part.pivot(index="completion", columns="position", values="weight").to_numpy()
+    stopped = part.assign(stopped=(part.gate == 0) & (part.advantage != 0))
+    clipped = stopped.pivot(index="completion", columns="position", values="stopped")
+    total = np.nansum(weight, axis=1)
+    return {
+        "mask": ~np.isnan(weight),
+        "weight": weight,
+        "clipped": clipped.eq(True).to_numpy(),
+        "push": total / (~np.isnan(weight)).sum(axis=1),
+        "share": total / np.nansum(np.abs(weight)),
+    }
+
+
+@figure(
+    title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
+    level="exact",
+    alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. GRPO: +0.192, -0.096 and -0.024 per token; "
+    "Dr. GRPO and DAPO: the same push on every wrong token, and four times the share for the long one.",
+    answers="where the length bias is: Dr. GRPO (arXiv 2503.20783) §3.1; coverage rows 29 and 36",
+    data=three_data,
+)
+def weight_map_three_completions(table: pd.DataFrame) -> Figure:
+    """The ledger as a heat map, one panel per recipe."""
+    parts = [part for _, part in table.groupby("recipe", sort=False)]
+    rows = parts[0].groupby("completion")
+    completions = Rollouts.from_lengths(rows.size().tolist(), rows.reward.first().tolist())
+    return draw_map(SHOWN, completions, [_panel(part) for part in parts])

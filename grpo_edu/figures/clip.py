@@ -23,6 +23,7 @@ SHOWN = {
     "CISPO, cap 1.28": partial(cispo, low=0.0, high=1.28),
     "SAPO, 1.0 / 1.05": partial(sapo, tau_pos=1.0, tau_neg=1.05),
 }
+LINES = ("-", "--", "-.", ":")
 
 
 def clip_data() -> pd.DataFrame:
@@ -63,14 +64,16 @@ def clip_objective(table: pd.DataFrame) -> Figure:
     """Objective above, gradient below; good token left, bad token right."""
     picture = new_figure(8.0, 5.2)
     panels = picture.subplots(2, 2, sharex=True, sharey="row")
-    for column, (sign, word) in enumerate([(1.0, "A = +1, push up"), (-1.0, "A = −1, push down")]):
+    headings = {1.0: "A = +1, push up", -1.0: "A = −1, push down"}
+    for column, (sign, heading) in enumerate(headings.items()):
         part = table[table.advantage == sign]
-        for k, (name, line) in enumerate(part.groupby("surrogate", sort=False)):
-            style = {"color": COLOURS[k], "linestyle": ("-", "--", "-.", ":")[k], "linewidth": 1.8}
-            if not str(name).startswith("CISPO"):
+        for k, (name, choice) in enumerate(SHOWN.items()):
+            line = part[part.surrogate == name]
+            style = {"color": COLOURS[k], "linestyle": LINES[k], "linewidth": 1.8}
+            if axes.function_of(choice) is not cispo:
                 panels[0, column].plot(line.ratio, line.objective, label=name, **style)
             panels[1, column].plot(line.ratio, line.gradient, label=name, **style)
-        panels[0, column].set_title(word)
+        panels[0, column].set_title(heading)
         panels[1, column].set_xlabel("importance ratio ρ")
         for panel in panels[:, column]:
             for kink in (0.8, 1.2, 1.28):
@@ -106,13 +109,13 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
     picture = new_figure(6.0, 3.2)
     panel = picture.subplots()
     panel.plot(table.length, table.penalty, color=COLOURS[0], linewidth=2)
-    for x, y, word in (
+    for x, y, label in (
         (16384, 0, "16384: nothing yet"),
         (18432, -0.5, "18432: −½"),
         (20480, -1, "20480: −1"),
     ):
         panel.plot(x, y, "o", color=COLOURS[2])
-        panel.annotate(word, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
+        panel.annotate(label, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward")
     return picture
 
@@ -120,25 +123,15 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
 # --- sequence ratios on policy
 
 ON_POLICY = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
-PAIRS = {
-    "grpo": "grpo",
-    "gspo": "gspo",
-    "gmpo": "gmpo",
-    "luspo": "luspo",
-    "grpo, sequence sum": "sum",
-}
+SEQUENCES = {name: recipe(name) for name in ("grpo", "gspo", "gmpo", "luspo")}
+SEQUENCES["grpo, sequence sum"] = recipe("grpo").but(aggregation=sequence_sum)
 
 
 def equivalence_data() -> pd.DataFrame:
     """Push per token on policy under five losses, four completions."""
     rows = []
-    for name, key in PAIRS.items():
-        one = (
-            recipe("grpo").but(kl=None, aggregation=sequence_sum)
-            if key == "sum"
-            else recipe(key).but(kl=None)
-        )
-        weights = token_weights(one, ON_POLICY)
+    for name, loss in SEQUENCES.items():
+        weights = token_weights(loss.but(kl=None), ON_POLICY)
         rows += [
             {"loss": name, "completion": i, "length": int(n), "push": weights[i, 0].item()}
             for i, n in enumerate(ON_POLICY.lengths)

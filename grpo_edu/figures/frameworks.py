@@ -6,10 +6,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..frameworks.effective import effective_table
-from ..plots.style import new_figure
+from ..plots.style import DOWN, UP, new_figure
 from .registry import figure
-
-UP, DOWN = "#b35806", "#542788"
 
 
 @figure(

@@ -11,13 +11,19 @@ import torch
 from matplotlib.figure import Figure
 
 from ..objective.advantages import group_mean, group_std
-from ..objective.aggregation import constant, prompt_token_mean, sequence_mean, step_token_mean
+from ..objective.aggregation import (
+    constant,
+    micro_batch_token_mean,
+    prompt_token_mean,
+    sequence_mean,
+    step_token_mean,
+)
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
 from ..plots.style import COLOURS, MARKERS, SIGNED, new_figure
 from ..rollouts import Rollouts
 from ..theory import length
-from ..weights import token_weights
+from ..weights import split, token_weights
 from .registry import figure
 
 # --- two questions, four answers each
@@ -28,29 +34,28 @@ QUESTIONS = Rollouts.from_lengths(
 POPULATION = partial(group_std, ddof=0, eps=0.0)
 
 
+BIASES = {
+    "1/|o| and 1/std (GRPO)": Recipe(
+        baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
+    ),
+    "neither (Dr. GRPO)": recipe("dr_grpo"),
+}
+
+
 def illustration_data() -> pd.DataFrame:
     """Push per token of each completion under 1/|o| and under a constant, and 1/std of its question."""
     rows = []
-    for name, one in {
-        "1/|o| and 1/std (GRPO)": Recipe(
-            baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
-        ),
-        "neither (Dr. GRPO)": recipe("dr_grpo"),
-    }.items():
-        weights = token_weights(one, QUESTIONS)
+    for name, loss in BIASES.items():
+        weights = token_weights(loss, QUESTIONS)
         for i in range(len(QUESTIONS)):
-            spread = (
-                QUESTIONS.reward[QUESTIONS.group == QUESTIONS.group[i]].std(correction=0).item()
-            )
-            row = {
-                "recipe": name,
-                "question": int(QUESTIONS.group[i]) + 1,
-                "completion": i,
-                "reward": QUESTIONS.reward[i].item(),
-            }
+            group = QUESTIONS.group[i]
+            spread = QUESTIONS.reward[QUESTIONS.group == group].std(correction=0).item()
             rows.append(
                 {
-                    **row,
+                    "recipe": name,
+                    "question": int(group) + 1,
+                    "completion": i,
+                    "reward": QUESTIONS.reward[i].item(),
                     "length": int(QUESTIONS.lengths[i]),
                     "push": weights[i, 0].item(),
                     "inverse_std": 1 / spread,
@@ -72,7 +77,8 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
     """Bars as long as the answers, arrows as long as the push per token, a dot for 1/std."""
     picture = new_figure(9.0, 4.2)
     panels = picture.subplots(1, 2, sharey=True)
-    for panel, (name, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
+    for panel, (name, loss) in zip(panels, BIASES.items(), strict=True):
+        part = table[table.recipe == name]
         scale = 6 / part.push.abs().max()
         row: Any
         for y, row in enumerate(part.itertuples()):
@@ -94,14 +100,14 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
                 ha="right",
                 fontsize=7.5,
             )
-        if "GRPO)" in str(name) and "neither" not in str(name):
+        if loss.scale is POPULATION:
             for q, y in ((1, 1.5), (2, 5.5)):
                 size = part[part.question == q].inverse_std.iloc[0]
                 panel.scatter([27], [y], s=60 * size, color=COLOURS[3], marker="o")
                 panel.text(27, y + 0.75, f"1/std {size:.2f}", ha="center", fontsize=7.5)
         panel.axhline(3.5, color="#666666", linewidth=0.8)
         panel.set(
-            title=str(name),
+            title=name,
             xlabel="tokens; arrow: push per token",
             xlim=(-5, 30),
             yticks=[1.5, 5.5],
@@ -282,22 +288,19 @@ def impossibility_frontier(table: pd.DataFrame) -> Figure:
 def silent_data() -> pd.DataFrame:
     """Loss values at ratio 1 of 60 random groups under sequence and token mean, and -Cov(A, L)/mean L."""
     generator = torch.Generator().manual_seed(0)
-    one = Recipe(baseline=group_mean, scale=POPULATION, surrogate=recipe("grpo").surrogate)
+    grpo = Recipe(baseline=group_mean, scale=POPULATION, surrogate=recipe("grpo").surrogate)
     rows = []
     for _ in range(60):
         lengths = torch.randint(1, 60, (8,), generator=generator)
         rewards = [1.0, 0.0, *(torch.rand(6, generator=generator) < 0.5).double().tolist()]
         rollouts = Rollouts.from_lengths(lengths.tolist(), rewards)
-        advantage = one.plan(rollouts).advantage[:, 0]
+        advantage = grpo.plan(rollouts).advantage[:, 0]
         covariance = (advantage * lengths).mean() - advantage.mean() * lengths.double().mean()
-        token, sequence = (
-            one.but(aggregation=a).loss(rollouts).item() for a in (step_token_mean, sequence_mean)
-        )
+        losses = {"token mean": step_token_mean, "sequence mean": sequence_mean}
         rows.append(
             {
                 "minus covariance over mean length": (-covariance / lengths.double().mean()).item(),
-                "token mean": token,
-                "sequence mean": sequence,
+                **{k: grpo.but(aggregation=a).loss(rollouts).item() for k, a in losses.items()},
             }
         )
     return pd.DataFrame(rows)
@@ -330,9 +333,6 @@ def silent_loss(table: pd.DataFrame) -> Figure:
 
 def split_data() -> pd.DataFrame:
     """Cosine and norm of the weights cut into micro-batches against the whole step, 16 completions of random length."""
-    from ..objective.aggregation import micro_batch_token_mean
-    from ..weights import split
-
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, 80, (16,), generator=generator).tolist()
     rewards = [float(k % 3 == 0) for k in range(16)]
@@ -348,11 +348,11 @@ def split_data() -> pd.DataFrame:
     }
     rows = []
     for name, choice in choices.items():
-        one = recipe("dr_grpo").but(aggregation=choice)
-        whole = token_weights(one, rollouts)
-        per_row = token_weights(one.but(aggregation=sequence_mean), rollouts)
+        loss = recipe("dr_grpo").but(aggregation=choice)
+        whole = token_weights(loss, rollouts)
+        per_row = token_weights(loss.but(aggregation=sequence_mean), rollouts)
         for parts in (1, 2, 4, 8, 16):
-            cut = token_weights(one, rollouts, split(16, parts))
+            cut = token_weights(loss, rollouts, split(16, parts))
             cosine = (cut * whole).sum() / cut.norm() / whole.norm()
             rows.append(
                 {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ..lm import analysis
 from ..lm.experiments import read
 from ..plots import lm as plots
-from .registry import figure
+from .registry import COMMITTED, figure
 
-RECORDED = Path(__file__).resolve().parent.parent.parent / "figures" / "data" / "lm"
+RECORDED = COMMITTED / "data" / "lm"
+CONTROL = "control: "  # before the name of an arm that ran in ``length-control``
 
 
 def recorded(name: str) -> pd.DataFrame:
@@ -32,7 +31,7 @@ def recorded(name: str) -> pd.DataFrame:
 def length_data() -> pd.DataFrame:
     """Every run of ``length`` and ``length-control`` over training."""
     control = recorded("length-control")
-    control["arm"] = "control: " + control["arm"]
+    control["arm"] = CONTROL + control["arm"]
     return analysis.curves(pd.concat([recorded("length"), control]))
 
 
@@ -48,7 +47,7 @@ def length_data() -> pd.DataFrame:
 )
 def lm_length(table: pd.DataFrame) -> Figure:
     """Lengths given right and wrong, gap curves, gap at the end."""
-    main = table.loc[~table["arm"].str.startswith("control")]
+    main = table.loc[~table["arm"].str.startswith(CONTROL)]
     ends = table.loc[table["step"] > table["step"].max() - analysis.LAST]
     ends = ends.groupby(analysis.RUN, sort=False)["gap"].mean().reset_index()
     return plots.lab_lengths(main, ends)

@@ -98,9 +98,10 @@ SAMPLINGS = {
 def sampling_data() -> pd.DataFrame:
     """GRPO at G = 8 and 16 prompts a step on 50 prompts, under three ways to draw groups; the same learning rate."""
     training = Training(steps=300, prompts=16, samples=8, learning_rate=4.0, every=10)
-    one, tables = recipe("grpo").but("grpo", kl=None), []
+    grpo = recipe("grpo").but("grpo", kl=None)
+    tables = []
     for sampling in SAMPLINGS:
-        table = train(one, Difficulty(sampling=sampling, spacing="logit"), training, seeds=SEEDS)
+        table = train(grpo, Difficulty(sampling=sampling, spacing="logit"), training, seeds=SEEDS)
         columns = [
             "seed",
             "step",

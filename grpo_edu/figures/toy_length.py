@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..objective.aggregation import prompt_token_mean
@@ -17,6 +16,7 @@ from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import ppo_clip
 from ..plots import dynamics
+from ..plots.intervals import draw_band, draw_intervals
 from ..plots.style import COLOURS, MARKERS, new_figure
 from ..toys import stopping
 from ..toys.ablation import ablate
@@ -122,29 +122,13 @@ def token_efficiency(table: pd.DataFrame) -> Figure:
     over_time, path = picture.subplots(1, 2)
     for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
         line = intervals(runs, "expected_length", by=["step"])
-        over_time.plot(
-            line["step"],
-            line["mean"],
-            color=COLOURS[i],
-            marker=MARKERS[i],
-            markevery=8,
-            markersize=4,
-            label=name,
-        )
-        over_time.fill_between(
-            line["step"], line["low"], line["high"], color=COLOURS[i], alpha=0.2, linewidth=0
-        )
+        look = {"color": COLOURS[i], "marker": MARKERS[i]}
+        draw_band(over_time, line["step"], line, markevery=8, markersize=4, label=name, **look)
         for _, run in runs.groupby("seed"):
             path.plot(
                 run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6
             )
-            path.plot(
-                run.expected_length.iloc[-1],
-                run.pass_rate.iloc[-1],
-                color=COLOURS[i],
-                marker=MARKERS[i],
-                markersize=5,
-            )
+            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], markersize=5, **look)
     over_time.set(
         xlabel="training step",
         ylabel="expected tokens of a completion",
@@ -162,11 +146,11 @@ def token_efficiency(table: pd.DataFrame) -> Figure:
 
 # --- where the gap appears, and where it does not
 
-SETTINGS: dict[str, str] = {
-    "the policy's own branch": "learnable",
-    "branch drawn by the environment": "environment",
-    "own branch, with slips": "slip",
-    "slips, rewards permuted (placebo)": "slip",
+SETTINGS = {  # mode of the toy, and whether rewards are permuted within each group
+    "the policy's own branch": ("learnable", False),
+    "branch drawn by the environment": ("environment", False),
+    "own branch, with slips": ("slip", False),
+    "slips, rewards permuted (placebo)": ("slip", True),
 }
 
 
@@ -174,15 +158,12 @@ def modes_data() -> pd.DataFrame:
     """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations, matched learning rates."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
-    for name, mode in SETTINGS.items():
-        policy, training = (
-            stopping.Stopping(mode=mode),
-            replace(RUNS, every=300, placebo="placebo" in name),
-        )
+    for name, (mode, placebo) in SETTINGS.items():
+        policy = stopping.Stopping(mode=mode)
         table = stopping.train(
             recipes,
             policy,
-            training,
+            replace(RUNS, every=300, placebo=placebo),
             seeds=2 * SEEDS,
             learning_rates=matched(recipes, policy, RUNS),
         )
@@ -190,28 +171,6 @@ def modes_data() -> pd.DataFrame:
         columns = ["recipe", "seed", "stop_gap", "length_right", "length_wrong", "pass_rate"]
         tables.append(end.filter(items=columns).assign(setting=name))
     return pd.concat(tables, ignore_index=True)
-
-
-def _intervals(panel: Axes, rows: pd.DataFrame, place: str, kind: str) -> None:
-    """Means with 95 % intervals, one row per ``place``, one colour and marker per ``kind``."""
-    places, kinds = list(dict.fromkeys(rows[place])), list(dict.fromkeys(rows[kind]))
-    for i, name in enumerate(kinds):
-        part = rows[rows[kind] == name]
-        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.16 for p in part[place]]
-        low, high = part["mean"] - part["low"], part["high"] - part["mean"]
-        panel.errorbar(
-            part["mean"],
-            y,
-            xerr=[low, high],
-            color=COLOURS[i],
-            fmt=MARKERS[i],
-            markersize=5,
-            capsize=2,
-            label=name,
-        )
-    panel.axvline(0, color="#666666", linewidth=0.6)
-    panel.set_yticks(range(len(places)), places)
-    panel.set_ylim(len(places) - 0.5, -0.5)
 
 
 @figure(
@@ -228,7 +187,9 @@ def length_modes(table: pd.DataFrame) -> Figure:
     """Stop gap per mode and recipe."""
     picture = new_figure(8.6, 3.9)
     panel = picture.subplots()
-    _intervals(panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe")
+    draw_intervals(
+        panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe"
+    )
     panel.set_xlabel("stop logit, right minus wrong, after 300 steps (above 0: wrong ones run on)")
     picture.legend(loc="outside right upper")
     return picture
@@ -246,7 +207,8 @@ DRIFT_SEEDS = 64
 
 def drift_data() -> pd.DataFrame:
     """Dr. GRPO in the environment mode under three optimisers: its expected gradient on the stop logits is 0."""
-    policy, tables = stopping.Stopping(mode="environment"), []
+    policy = stopping.Stopping(mode="environment")
+    tables = []
     for name, setting in OPTIMISERS.items():
         training = replace(RUNS, steps=150, every=150, **setting)
         table = stopping.train(recipe("dr_grpo"), policy, training, seeds=DRIFT_SEEDS)
@@ -276,7 +238,9 @@ def optimiser_drift(table: pd.DataFrame) -> Figure:
     picture = new_figure(8.4, 3.2)
     panel = picture.subplots()
     named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
-    _intervals(panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit")
+    draw_intervals(
+        panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit"
+    )
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
     picture.legend(loc="outside right upper")
     return picture
@@ -307,10 +271,13 @@ def ablation_data() -> pd.DataFrame:
     return table.loc[table.outcome.isin(list(EFFECTS))]
 
 
-def _cell(aggregation: str, scale: str) -> str:
+def _cell(aggregation: str, scale: str) -> tuple[str, str]:
+    """The label of a row, and its kind: one arm, or the difference that one switch makes."""
     if scale == "both":
-        return "effect of 1/|o|"
-    return "effect of 1/std" if aggregation == "both" else f"{CELLS[aggregation]}, {CELLS[scale]}"
+        return "effect of 1/|o|", "paired difference"
+    if aggregation == "both":
+        return "effect of 1/std", "paired difference"
+    return f"{CELLS[aggregation]}, {CELLS[scale]}", "arm"
 
 
 @figure(
@@ -331,12 +298,11 @@ def two_by_two(table: pd.DataFrame) -> Figure:
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
         for panel, (outcome, words) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
+            labels = [_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)]
             rows = part.assign(
-                cell=[_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)],
-                kind="arm",
+                **dict(zip(("cell", "kind"), zip(*labels, strict=True), strict=True))
             )
-            rows.loc[rows.cell.str.startswith("effect"), "kind"] = "paired difference"
-            _intervals(panel, rows, "cell", "kind")
+            draw_intervals(panel, rows, "cell", "kind")
             panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
             panel.set(title=f"after {steps} steps", xlabel=words)
     panels[0, 0].legend(loc="lower right")
@@ -348,31 +314,23 @@ def two_by_two(table: pd.DataFrame) -> Figure:
 
 def ladder() -> list[Recipe]:
     """GRPO, and DAPO's parts added one by one, in the order of its Table 1."""
+    filtering = partial(truncation_mask, in_baseline=False)
     steps = [grpo_without_kl()]
-    steps.append(
-        steps[-1].but(
-            "+ overlong filtering", filters=(partial(truncation_mask, in_baseline=False),)
-        )
-    )
-    steps.append(
-        steps[-1].but("+ clip-higher", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.28))
-    )
-    steps.append(
-        steps[-1].but("+ soft overlong penalty", rewards=(partial(overlong_penalty, cache=16),))
-    )
-    steps.append(steps[-1].but("+ token-level loss", aggregation=prompt_token_mean))
-    steps.append(
-        steps[-1].but("+ dead groups dropped", filters=(*steps[-1].filters, drop_dead_groups))
-    )
+    for name, change in {
+        "+ overlong filtering": {"filters": (filtering,)},
+        "+ clip-higher": {"surrogate": partial(ppo_clip, eps_low=0.2, eps_high=0.28)},
+        "+ soft overlong penalty": {"rewards": (partial(overlong_penalty, cache=16),)},
+        "+ token-level loss": {"aggregation": prompt_token_mean},
+        "+ dead groups dropped": {"filters": (filtering, drop_dead_groups)},
+    }.items():
+        steps.append(steps[-1].but(name, **change))
     return steps
 
 
 def ladder_data() -> pd.DataFrame:
     """Slip toy after 10 rollouts with 8 updates each, so that the clip acts; one learning rate."""
-    policy, training = (
-        stopping.Stopping(mode="slip", right=0.2),
-        replace(RUNS, steps=10, updates=8, every=10),
-    )
+    policy = stopping.Stopping(mode="slip", right=0.2)
+    training = replace(RUNS, steps=10, updates=8, every=10)
     table = stopping.train(ladder(), policy, training, seeds=2 * SEEDS)
     return table.query("step == step.max()").filter(
         items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"]
@@ -393,13 +351,13 @@ def dapo_ladder(table: pd.DataFrame) -> Figure:
     """Pass rate and the two lengths, per rung."""
     picture = new_figure(9.4, 3.9)
     left, right = picture.subplots(1, 2, sharey=True)
-    _intervals(
+    draw_intervals(
         left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind"
     )
     left.set(xlabel="pass rate after 10 rollouts", xlim=(0, 0.85))
     names = {"length_right": "given right", "length_wrong": "given wrong"}
     long = table.melt(["recipe", "seed"], list(names), "kind", "tokens").replace({"kind": names})
-    _intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
+    draw_intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
     right.set_xlabel("expected tokens")
     right.legend()
     return picture

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 
 from ..toys.compare import intervals
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .intervals import draw_band
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,7 @@ def length_dynamics(table: pd.DataFrame, *, title: str | None = None) -> Picture
         title: the sentence to take home; None: which recipes let wrong completions run on, read off the table.
     """
     figure = _panels(table, LENGTHS)
-    figure.suptitle(title or _length_title(table), ha="left", x=0.01)
+    headline(figure, title or _length_title(table))
     return figure
 
 
@@ -75,7 +76,7 @@ def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Pic
     hint = (
         f"The hardest prompts end highest under {best['recipe']}: mean pass rate {best['mean']:.2f}"
     )
-    figure.suptitle(title or hint, ha="left", x=0.01)
+    headline(figure, title or hint)
     return figure
 
 
@@ -101,7 +102,7 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
     parts = ", ".join(
         f"{mean:.3f} ({name})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
     )
-    figure.suptitle(title or f"Entropy at the end: {parts}", ha="left", x=0.01)
+    headline(figure, title or f"Entropy at the end: {parts}")
     return figure
 
 
@@ -162,21 +163,19 @@ def draw_lines(
     summary = summary.loc[summary["seeds"] == table["seed"].nunique()]
     for i, name in enumerate(names):
         line = summary.loc[summary["recipe"] == name]
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        colour = COLOURS[i % len(COLOURS)]
+        marker = MARKERS[i % len(MARKERS)]
         if not band:
             axis.plot(line["step"], line["mean"], color=colour, linestyle=linestyle, linewidth=1)
             continue
-        every = max(1, len(line) // 8)
-        axis.plot(
+        draw_band(
+            axis,
             line["step"],
-            line["mean"],
-            linestyle,
+            line,
+            linestyle=linestyle,
             color=colour,
             marker=marker,
             markersize=4,
-            markevery=every,
+            markevery=max(1, len(line) // 8),
             label=name,
-        )
-        axis.fill_between(
-            line["step"], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0
         )

@@ -8,7 +8,7 @@ import torch
 
 from ..objective import axes
 from ..objective.kl import k1, k2, k3
-from .style import COLOURS, Picture, evidence, new_figure, picture
+from .style import COLOURS, Picture, evidence, headline, new_figure, picture
 
 DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
@@ -66,12 +66,8 @@ def kl_estimators(policy: float, reference: float, *, title: str | None = None) 
             ylim=(-4.4, 3.2),
         )
         panel.legend(fontsize=7, loc="lower right")
-    figure.suptitle(
-        title
-        or f"π = {policy:g}, π_ref = {reference:g}: what each estimator says, and how it pulls",
-        x=0.01,
-        ha="left",
-    )
+    policies = f"π = {policy:g}, π_ref = {reference:g}"
+    headline(figure, title or f"{policies}: what each estimator says, and how it pulls")
     evidence(figure, "exact; two actions")
     return figure
 

@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..toys.compare import intervals
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .intervals import draw_band
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,7 @@ ARMS = {
     "control: dr_grpo": "control: filler first, Dr. GRPO",
 }
 GRID = "#666666"
+BAND = 0.12  # opacity
 
 
 @picture
@@ -49,9 +51,7 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
     fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
     apart = "".join(f"; {ARMS.get(str(arm), arm)}: {count} seeds" for arm, count in fewer.items())
-    figure.suptitle(
-        title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01
-    )
+    headline(figure, title or "Wrong minus right, in tokens, over seeds and warm starts")
     evidence(
         figure,
         f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}",
@@ -66,18 +66,17 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
         ("length_right", COLOURS[0], "right"),
     ):
         for i, (warm, part) in enumerate(rows.groupby("warm")):
-            line, label = intervals(part, column, by=["step"]), f"{name}, warm start {warm}"
-            axis.plot(
+            line = intervals(part, column, by=["step"])
+            draw_band(
+                axis,
                 line["step"],
-                line["mean"],
-                "-" if i == 0 else "--",
+                line,
+                alpha=BAND,
+                linestyle="-" if i == 0 else "--",
                 color=colour,
                 marker=MARKERS[i],
                 markevery=3,
-                label=label,
-            )
-            axis.fill_between(
-                line["step"], line["low"], line["high"], color=colour, alpha=0.12, linewidth=0
+                label=f"{name}, warm start {warm}",
             )
     axis.set(title=heading, xlabel="training step", ylabel="mean length, tokens")
     axis.legend()
@@ -87,10 +86,7 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
     for i, arm in enumerate(dict.fromkeys(runs["arm"])):
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
         style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markevery": 3}
-        axis.plot(line["step"], line["mean"], label=ARMS.get(arm, arm), **style)
-        axis.fill_between(
-            line["step"], line["low"], line["high"], color=COLOURS[i % 6], alpha=0.12, linewidth=0
-        )
+        draw_band(axis, line["step"], line, alpha=BAND, label=ARMS.get(arm, arm), **style)
     axis.axhline(0, color=GRID, linewidth=0.8)
     axis.set(title="Gap: wrong minus right, within levels", xlabel="training step", ylabel="tokens")
     axis.legend(fontsize=7)
@@ -140,15 +136,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
             "label": ARMS.get(arm, arm),
         }
         line = intervals(part, "pass_rate", by=["step"])
-        left.plot(mean["tokens"] / 1000, mean["pass_rate"], **style)
-        left.fill_between(
-            mean["tokens"] / 1000,
-            line["low"],
-            line["high"],
-            color=COLOURS[i % 6],
-            alpha=0.12,
-            linewidth=0,
-        )
+        draw_band(left, mean["tokens"] / 1000, line, alpha=BAND, **style)
         right.plot(mean["length"], mean["pass_rate"], **style)
         right.plot(
             mean["length"].iloc[-1],
@@ -168,7 +156,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
         title="Path through length and pass rate (large: end)",
     )
     left.legend(fontsize=7)
-    figure.suptitle(title or "Pass rate and the tokens it took", ha="left", x=0.01)
+    headline(figure, title or "Pass rate and the tokens it took")
     evidence(
         figure, f"observed: lab task with learnable errors, {runs['seed'].nunique()} seeds, 95 %"
     )
@@ -189,18 +177,19 @@ def entropy_reward(runs: pd.DataFrame, fits: pd.DataFrame, *, title: str | None 
     for i, (axis, arm) in enumerate(
         zip(figure.subplots(1, len(arms), sharey=True, squeeze=False)[0], arms, strict=True)
     ):
-        part, mine = runs.loc[runs["arm"] == arm], fits.loc[fits["arm"] == arm]
+        part = runs.loc[runs["arm"] == arm]
+        of_arm = fits.loc[fits["arm"] == arm]
         axis.scatter(part["entropy"], part["pass_rate"], s=9, c=part["step"], cmap="viridis")
         grid = np.linspace(part["entropy"].min(), part["entropy"].max(), 50)
-        for row in mine.itertuples():
+        for row in of_arm.itertuples():
             axis.plot(grid, row.b - row.a * np.exp(grid), color=COLOURS[2], linewidth=0.8)
         axis.set(
-            title=f"{ARMS.get(arm, arm)}\nR² {mine['r2'].min():.2f} to {mine['r2'].max():.2f}",
+            title=f"{ARMS.get(arm, arm)}\nR² {of_arm['r2'].min():.2f} to {of_arm['r2'].max():.2f}",
             xlabel="entropy, nats per token",
         )
         if i == 0:
             axis.set_ylabel("pass rate (dark: early)")
-    figure.suptitle(title or "Does the pass rate follow b - a·exp(entropy)?", ha="left", x=0.01)
+    headline(figure, title or "Does the pass rate follow b - a·exp(entropy)?")
     evidence(figure, f"observed: {runs['seed'].nunique()} seeds, one fit per run")
     return figure
 
@@ -238,7 +227,7 @@ def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> P
         axis.set(title=f"G = {size}", xlabel="share of right answers in the group")
     figure.axes[0].set_ylabel("gradient norm, 1: half right")
     figure.axes[0].legend()
-    figure.suptitle(title or "Division by std raises the groups at both ends", ha="left", x=0.01)
+    headline(figure, title or "Division by std raises the groups at both ends")
     evidence(
         figure,
         f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact",

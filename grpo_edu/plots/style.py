@@ -28,6 +28,8 @@ COLOURS = (
 )  # petroff6: apart under every colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 SIGNED = "PuOr_r"  # purple pushes down, orange pushes up
+UP = "#b35806"
+DOWN = "#542788"
 MASKED = "#ececec"
 
 

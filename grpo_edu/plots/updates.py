@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +47,6 @@ def ratios_by_update(
         ylim=(-3, 103),
     )
     left.legend()
-    figure.suptitle(title or "The same rollout, used again and again", ha="left", x=0.01)
+    headline(figure, title or "The same rollout, used again and again")
     evidence(figure, "exact")
     return figure

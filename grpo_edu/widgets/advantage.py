@@ -72,7 +72,7 @@ class AdvantageExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib; an estimator without an answer is left out."""
-        from ..plots.explorers import advantage_bars
+        from .twins import advantage_bars
 
         known = {}
         for name in ESTIMATORS:

@@ -87,7 +87,7 @@ class ClipExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
-        from ..plots.explorers import clip_curves
+        from .twins import clip_curves
 
         chosen = {name: self.surrogate(name) for name in self.surrogates}
         return clip_curves(

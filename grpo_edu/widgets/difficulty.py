@@ -75,7 +75,7 @@ class DifficultyExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
-        from ..plots.explorers import difficulty_curves
+        from .twins import difficulty_curves
 
         gaps = {
             ESTIMATORS[name].title: difficulty.gaps(self.recipe(name), self.size)

@@ -12,7 +12,6 @@ from ..objective import aggregation as agg
 from ..objective import axes, kl
 from ..objective.catalog import RECIPES, recipe
 from ..objective.recipe import Recipe
-from ..plots import labs as draw
 from ..plots.style import Picture
 from ..rollouts import Rollouts
 from ..theory import kl as exact
@@ -22,6 +21,7 @@ from ..toys.flow import expected_gradient
 from ..toys.stopping import Stopping
 from ..toys.training import Training
 from ..weights import split
+from . import lab_pictures as draw
 from .panel import Panel, choice, player, slider, tick
 
 ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ratio · k3": kl.k3_ratio}

@@ -16,11 +16,11 @@ from ..completions import read_completions
 from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
 from ..objective.recipe import MissingReferenceWarning, Recipe
-from ..plots.labs import run_curve
 from ..plots.text import Html, weights_on_text
 from ..rollouts import Rollouts
 from ..stepper import step_through
 from ..weights import ledger
+from .lab_pictures import run_curve
 from .panel import Panel, choice, player, slider, tick
 
 if TYPE_CHECKING:

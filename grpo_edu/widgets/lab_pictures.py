@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..plots.style import COLOURS, MARKERS, Picture, picture
 from ..theory.clip import reach
 from ..theory.difficulty import silent_probability
-from .style import COLOURS, MARKERS, Picture, picture
 
 if TYPE_CHECKING:
     import pandas as pd

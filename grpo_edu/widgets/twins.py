@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..objective import axes
+from ..plots.style import COLOURS, DOWN, UP, Picture, evidence, headline, new_figure, picture
 from ..theory.clip import pushes
 from ..theory.difficulty import frames, objective_of, silent_probability, weight_of
-from .style import COLOURS, Picture, evidence, new_figure, picture
 
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
 
@@ -39,7 +39,7 @@ def advantage_bars(
             range(len(line)),
             line,
             width=0.6,
-            color=["#b35806" if a > 0 else "#542788" for a in line],
+            color=[UP if a > 0 else DOWN for a in line],
         )
         panel.axhline(0, color="#666666", linewidth=0.6)
         for i, a in enumerate(line):
@@ -59,7 +59,7 @@ def advantage_bars(
     panels[-1].set_xticks(
         range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=7
     )
-    figure.suptitle("One group of rewards, many advantages", x=0.01, ha="left")
+    headline(figure, "One group of rewards, many advantages")
     evidence(figure, "exact")
     return figure
 
@@ -88,7 +88,7 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
         panel.axvline(p, color="#666666", linestyle=":", linewidth=0.9)
         panel.set_xlabel("pass rate p")
     left.legend()
-    figure.suptitle(f"The weight of a prompt by its pass rate, G = {size}", x=0.01, ha="left")
+    headline(figure, f"The weight of a prompt by its pass rate, G = {size}")
     evidence(figure, "exact")
     return figure
 
@@ -121,6 +121,6 @@ def clip_curves(
     panel.axhline(0, color="#666666", linewidth=0.6)
     panel.set(xlabel="importance ratio ρ", ylabel="gradient by log π: A · ratio · gate")
     panel.legend()
-    figure.suptitle(f"How hard one token is pushed, A = {advantage:+d}", x=0.01, ha="left")
+    headline(figure, f"How hard one token is pushed, A = {advantage:+d}")
     evidence(figure, "exact")
     return figure
