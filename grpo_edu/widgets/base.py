@@ -6,8 +6,10 @@ import base64
 import html
 import io
 import json
+import re
 import warnings
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ..files import replacing
@@ -25,12 +27,18 @@ except ImportError as error:
 STATIC = Path(__file__).parent / "static"
 
 
+def static(name: str) -> str:
+    """The text of a file of ``static/``."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
 def script(name: str) -> str:
-    """The JavaScript module of an explorer: the mathematics, what all share, and its own file, in this order."""
-    return "\n".join(
-        (STATIC / f"{part}.js").read_text(encoding="utf-8")
-        for part in ("objective", "shared", name)
-    )
+    """The JavaScript module of an explorer: the mathematics, what all share, and its own file.
+
+    They stand in one module, so what they import from and export to each other is left out.
+    """
+    parts = (static(f"{part}.js") for part in ("objective", "shared", name))
+    return re.sub(r"^(import|export) \{[^}]*\}[^\n]*\n", "", "\n".join(parts), flags=re.M)
 
 
 def word(choice: axes.Choice) -> dict[str, Any]:
@@ -62,6 +70,7 @@ class Explorer(anywidget.AnyWidget):
 
     TITLE = ""
     _esm: Any
+    _css = static("explorer.css")
     SHOWN: tuple[str, ...] = ()
     specs = tr.Dict().tag(sync=True)
 
@@ -104,10 +113,12 @@ class Explorer(anywidget.AnyWidget):
 
     def page(self, title: str | None = None) -> str:
         """The explorer as one HTML page that needs neither kernel nor network; the controls are live."""
-        return PAGE.format(
+        return Template(static("page.html")).substitute(
             title=html.escape(self.TITLE if title is None else title),
+            style=f"{static('page.css')}{self._css}",
             state=json.dumps(self.state()).replace("</", "<\\/"),
             script=str(self._esm).replace("</", "<\\/"),
+            page=static("page.js"),
         )
 
     def save_html(self, path: str | Path, title: str | None = None) -> Path:
@@ -115,26 +126,3 @@ class Explorer(anywidget.AnyWidget):
         with replacing(Path(path)) as temporary:
             temporary.write_text(self.page(title), encoding="utf-8")
         return Path(path)
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>:root {{ color-scheme: light dark }} body {{ margin: 16px; font-family: system-ui, sans-serif }}</style></head>
-<body><h1 style="font-size: 20px">{title}</h1><div id="app"></div>
-<script type="application/json" id="state">{state}</script>
-<script type="text/plain" id="esm">{script}</script>
-<script type="module">
-document.body.dataset.jpThemeLight = !matchMedia("(prefers-color-scheme: dark)").matches;
-const text = (id) => document.getElementById(id).textContent;
-const state = JSON.parse(text("state")), heard = {{}};
-const model = {{
-  get: (key) => state[key],
-  set: (key, value) => {{ state[key] = value; (heard["change:" + key] ?? []).forEach((tell) => tell()); }},
-  on: (event, tell) => (heard[event] ??= []).push(tell),
-  off: () => {{}},
-  save_changes: () => {{}},
-}};
-const {{ default: widget }} = await import(URL.createObjectURL(new Blob([text("esm")], {{ type: "text/javascript" }})));
-widget.render({{ model, el: document.getElementById("app") }});
-</script></body></html>
-"""

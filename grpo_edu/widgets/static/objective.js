@@ -194,3 +194,19 @@ function turned(spec, { ddof, eps, k }) {
   const set = (choice) => ({ ...choice, ...Object.fromEntries(Object.entries({ ddof, eps, k }).filter(([name]) => name in choice)) });
   return { ...spec, baseline: set(spec.baseline), scale: set(spec.scale) };
 }
+
+export {
+  AGGREGATIONS,
+  SURROGATES,
+  advantagesOf,
+  batchOf,
+  clamp,
+  clipped,
+  count,
+  isDead,
+  need,
+  perPrompt,
+  sum,
+  turned,
+  word,
+};
