@@ -174,7 +174,8 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
     success, short, long = (
         table[name] for name in ("advantage of the success", "push, 10 tokens", "push, 100 tokens")
     )
-    # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal others, which is skipped
+    # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal
+    # others, which is skipped
     for at, expected in {
         "trl==0.22": 0.75 / 0.5001,
         "slime==2026.8.21": 0.75 / 0.500001,

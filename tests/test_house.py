@@ -1,4 +1,5 @@
-"""Imports go one way and in no circle; the script that counts them counts made-up packages right."""
+"""Imports go one way and in no circle; the script that counts them counts made-up packages
+right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pictures: the drawn data is the weights, one scale for all panels, nothing unescaped, no window left open."""
+"""Pictures: the drawn data is the weights, one scale for all panels, nothing unescaped, no window
+left open."""
 
 from __future__ import annotations
 

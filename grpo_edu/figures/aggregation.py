@@ -28,7 +28,8 @@ STRIPS = {
 
 
 def strips_data() -> pd.DataFrame:
-    """Weights of two correct completions of 4 and 7 tokens, advantage 2, ratio 1, under three aggregations."""
+    """Weights of two correct completions of 4 and 7 tokens, advantage 2, ratio 1, under three
+    aggregations."""
     rollouts = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
     rows = []
     for name, choice in STRIPS.items():
@@ -40,15 +41,18 @@ def strips_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The same two right answers: a token of the long one is pushed less under 1/|o|, alike otherwise",
+    title="The same two right answers: a token of the long one is pushed less under 1/|o|, alike "
+    "otherwise",
     level="exact",
-    alt="Three strips of bars for completions of 4 and 7 tokens with advantage 2. Sequence mean: 0.25 and 0.1429 per "
-    "token; constant 7: 0.1429 on both; token mean: 0.1818 on both.",
-    answers="rlhf-book, loss aggregation example (which prints 0.0909 for the token mean, having left the advantage out)",
+    alt="Three strips of bars for completions of 4 and 7 tokens with advantage 2. Sequence mean: "
+    "0.25 and 0.1429 per token; constant 7: 0.1429 on both; token mean: 0.1818 on both.",
+    answers="rlhf-book, loss aggregation example (which prints 0.0909 for the token mean, having "
+    "left the advantage out)",
     data=strips_data,
 )
 def aggregation_strips(table: pd.DataFrame) -> Figure:
-    """One strip per aggregation: bars per token, the number written once per completion, the share beside it."""
+    """One strip per aggregation: bars per token, the number written once per completion, the share
+    beside it."""
     picture = new_figure(8.0, 4.6)
     panels = picture.subplots(3, 2, sharex="col", sharey=True, width_ratios=[4, 7])
     for row, (name, part) in enumerate(table.groupby("aggregation", sort=False)):
@@ -96,8 +100,9 @@ def _panel(part: pd.DataFrame) -> dict[str, np.ndarray]:
 @figure(
     title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
     level="exact",
-    alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. GRPO: +0.192, -0.096 and -0.024 per token; "
-    "Dr. GRPO and DAPO: the same push on every wrong token, and four times the share for the long one.",
+    alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. "
+    "GRPO: +0.192, -0.096 and -0.024 per token; Dr. GRPO and DAPO: the same push on every wrong "
+    "token, and four times the share for the long one.",
     answers="where the length bias is: Dr. GRPO (arXiv 2503.20783) §3.1; coverage rows 29 and 36",
     data=three_data,
 )

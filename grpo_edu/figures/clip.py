@@ -27,7 +27,8 @@ LINES = ("-", "--", "-.", ":")
 
 
 def clip_data() -> pd.DataFrame:
-    """Objective and its derivative by log π (autograd) on a grid of ratios, A = +1 and -1. Old log-prob -1."""
+    """Objective and its derivative by log π (autograd) on a grid of ratios, A = +1 and -1. Old
+    log-prob -1."""
     ratio = torch.linspace(0.4, 1.8, 281, dtype=torch.float64)
     rows = []
     for name, choice in SHOWN.items():
@@ -55,9 +56,11 @@ def clip_data() -> pd.DataFrame:
     title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
     level="exact",
     caption="exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
-    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage "
-    "and below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
-    answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
+    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 "
+    "for a positive advantage and below 0.8 for a negative one; clip-higher moves the first edge "
+    "to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
+    answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and "
+    "12",
     data=clip_data,
 )
 def clip_objective(table: pd.DataFrame) -> Figure:
@@ -66,9 +69,9 @@ def clip_objective(table: pd.DataFrame) -> Figure:
     panels = picture.subplots(2, 2, sharex=True, sharey="row")
     headings = {1.0: "A = +1, push up", -1.0: "A = −1, push down"}
     for column, (sign, heading) in enumerate(headings.items()):
-        part = table[table.advantage == sign]
+        part = table.loc[table.advantage == sign]
         for k, (name, choice) in enumerate(SHOWN.items()):
-            line = part[part.surrogate == name]
+            line = part.loc[part.surrogate == name]
             style = {"color": COLOURS[k], "linestyle": LINES[k], "linewidth": 1.8}
             if axes.function_of(choice) is not cispo:
                 panels[0, column].plot(line.ratio, line.objective, label=name, **style)
@@ -100,8 +103,10 @@ def overlong_data() -> pd.DataFrame:
 @figure(
     title="The overlong penalty leans on the last 4096 tokens before the limit",
     level="exact",
-    alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from 20480 on.",
-    answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper 16,384 + 4,096",
+    alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from "
+    "20480 on.",
+    answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper "
+    "16,384 + 4,096",
     data=overlong_data,
 )
 def overlong_penalty(table: pd.DataFrame) -> Figure:
@@ -142,9 +147,11 @@ def equivalence_data() -> pd.DataFrame:
 @figure(
     title="On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
     level="exact",
-    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO coincide and fall like one over the length; LUSPO and "
-    "the sequence sum coincide and do not depend on length.",
-    answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents length bias",
+    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO "
+    "coincide and fall like one over the length; LUSPO and the sequence sum coincide and do not "
+    "depend on length.",
+    answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents "
+    "length bias",
     data=equivalence_data,
 )
 def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:

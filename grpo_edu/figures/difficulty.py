@@ -62,16 +62,18 @@ def advantage_data() -> pd.DataFrame:
 @figure(
     title="Dividing by the std makes the lone success loud, and the lone failure",
     level="exact",
-    alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
-    "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
-    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
+    alt="Advantage against the number of right completions among ten. With the std a lone success "
+    "has advantage 3.0 and a lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten "
+    "ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
+    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage "
+    "row 33",
     data=advantage_data,
 )
 def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
     picture = new_figure(9.4, 3.6)
     panels = picture.subplots(1, 2, sharey=True)
-    for panel, column, word in zip(
+    for panel, column, heading in zip(
         panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
     ):
         for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
@@ -86,7 +88,7 @@ def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
         panel.axhline(0, color="#666666", linewidth=0.6)
         panel.set_ylim(-3.3, 4.3)
         panel.set(
-            title=word,
+            title=heading,
             xlabel=f"completions of the prompt that are right, of {G}",
             xticks=range(0, G + 1),
         )
@@ -117,8 +119,8 @@ class Scheme:
 
 
 def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
-    of_p = (partial(f, scheme, size=size) for f in (weight, objective))
-    return Scheme(*of_p, colour, "-.")
+    w, h = (partial(f, scheme, size=size) for f in (weight, objective))
+    return Scheme(w, h, colour, "-.")
 
 
 def _of_std(size: int, k: int) -> Scheme:
@@ -137,7 +139,8 @@ SCHEMES = {
 
 
 def weight_data() -> pd.DataFrame:
-    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside it."""
+    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside
+    it."""
     rows = []
     for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
         for name, scheme in SCHEMES.items():
@@ -147,11 +150,14 @@ def weight_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
+    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and "
+    "saturates at √(G-1)",
     level="exact",
-    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
-    "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
-    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
+    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 "
+    "at G = 3, and U-shaped from G = 4 on, up to the infinite-group curve one over root p(1-p); "
+    "RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the "
+    "question-level bias",
     data=weight_data,
 )
 def prompt_weight(table: pd.DataFrame) -> Figure:
@@ -190,9 +196,10 @@ def silent_group_data() -> pd.DataFrame:
 @figure(
     title="How many groups say nothing (%): the hard and the easy ends need large groups",
     level="exact",
-    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
-    "53 percent of groups of 64.",
-    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
+    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two "
+    "are silent and none of eight; at 0.01 still 53 percent of groups of 64.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many "
+    "generations do I need?",
     data=silent_group_data,
 )
 def silent_groups(table: pd.DataFrame) -> Figure:
@@ -233,7 +240,8 @@ TRUE_KL = {"KL(π‖ref)": exact_kl.reverse, "KL(ref‖π)": exact_kl.forward}
 
 
 def kl_data() -> pd.DataFrame:
-    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two actions, π = (.9, .1), ref even."""
+    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two
+    actions, π = (.9, .1), ref even."""
     logits = torch.tensor([0.9, 0.1], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
     results = {}
@@ -251,11 +259,13 @@ def kl_data() -> pd.DataFrame:
 
 
 @figure(
-    title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
+    title="An estimator's value and its pull are different things: k1 has the right value and no "
+    "pull, k3 pulls by the other KL",
     level="exact",
     caption="exact; on policy, two actions, π = (0.9, 0.1), reference even",
-    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
-    "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
+    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value "
+    "0.285, gradient 0.198, that of the reverse KL. k3: value 0.368, gradient 0.4, that of the "
+    "forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
     answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
     data=kl_data,
 )

@@ -1,4 +1,5 @@
-"""Figures of recorded language-model runs. ``grpo-edu experiment`` makes the runs, ``figures/data/lm`` keeps them."""
+"""Figures of recorded language-model runs. ``grpo-edu experiment`` makes the runs,
+``figures/data/lm`` keeps them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def recorded(name: str) -> pd.DataFrame:
     path = RECORDED / f"{name}.parquet"
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is missing: grpo-edu experiment {name} --out {path.parent}, in a clone of the repository."
+            f"{path} is missing: grpo-edu experiment {name} --out {path.parent}, in a clone of the "
+            "repository."
         )
     return read(path)[0]
 
@@ -38,8 +40,10 @@ def length_data() -> pd.DataFrame:
 @figure(
     title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate",
     level="observed, 5 seeds x 2 warm starts (control: 3 seeds), 95 % interval",
-    alt="Four panels. Under GRPO wrong answers grow from 16 to about 40 tokens in 60 steps and right ones shrink from 14 to 9; under Dr. GRPO both stay; "
-    "the gap rises under both losses with 1/|o| and under no other; ends of all runs with intervals, placebo and control beside them.",
+    alt="Four panels. Under GRPO wrong answers grow from 16 to about 40 tokens in 60 steps and "
+    "right ones shrink from 14 to 9; under Dr. GRPO both stay; the gap rises under both losses "
+    "with 1/|o| and under no other; ends of all runs with intervals, placebo and control beside "
+    "them.",
     answers="Dr. GRPO (arXiv 2503.20783), length of right and wrong answers over training; "
     "one-seed runs in peers",
     data=length_data,
@@ -59,10 +63,12 @@ def rising_data() -> pd.DataFrame:
 
 
 @figure(
-    title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong ones",
+    title="No token efficiency to see here: 1/|o| takes from right answers what it gives to wrong "
+    "ones",
     level="observed, 3 seeds, 95 % interval",
-    alt="Left: pass rate against tokens sampled, five losses: the curves coincide, from .49 to .72. Right: paths through mean length and pass rate; "
-    "mean length at the end 15 to 17.5 tokens.",
+    alt="Left: pass rate against tokens sampled, five losses: the curves coincide, from .49 to "
+    ".72. Right: paths through mean length and pass rate; mean length at the end 15 to 17.5 "
+    "tokens.",
     answers="Dr. GRPO (arXiv 2503.20783), Figure 1, right: token efficiency",
     data=rising_data,
     recorded=True,
@@ -75,7 +81,8 @@ def lm_token_efficiency(table: pd.DataFrame) -> Figure:
 @figure(
     title="The entropy law fits loosely here: R² above .9 in 3 of 15 runs",
     level="observed, 3 seeds",
-    alt="Five panels, one per loss: pass rate against entropy over training with an exponential fit per run and its R squared.",
+    alt="Five panels, one per loss: pass rate against entropy over training with an exponential "
+    "fit per run and its R squared.",
     answers="the entropy-reward law of arXiv 2505.22617",
     data=rising_data,
     recorded=True,
@@ -93,8 +100,10 @@ def gradient_data() -> pd.DataFrame:
 @figure(
     title="Division by std raises the groups at both ends, the more the larger G is",
     level="observed, 5 seeds x 2 warm starts; the ratio is exact",
-    alt="Three panels, G = 8, 32, 64: gradient norm of a group against its share of right answers, with and without division by the std.",
-    answers="Dr. GRPO (arXiv 2503.20783), question-level difficulty bias, at the group sizes in use",
+    alt="Three panels, G = 8, 32, 64: gradient norm of a group against its share of right "
+    "answers, with and without division by the std.",
+    answers="Dr. GRPO (arXiv 2503.20783), question-level difficulty bias, at the group sizes in "
+    "use",
     data=gradient_data,
     recorded=True,
 )

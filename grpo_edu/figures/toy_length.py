@@ -1,10 +1,12 @@
-"""Figures of the stopping toy. Tables of sampled runs are recorded; ``grpo-edu figures NAME`` runs them again."""
+"""Figures of the stopping toy. Tables of sampled runs are recorded; ``grpo-edu figures NAME`` runs
+them again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -47,7 +49,8 @@ def matched(
 
 
 def length_data() -> pd.DataFrame:
-    """300 steps of the slip toy under GRPO, DAPO (prompt scope) and Dr. GRPO, learning rates matched at the first step."""
+    """300 steps of the slip toy under GRPO, DAPO (prompt scope) and Dr. GRPO, learning rates
+    matched at the first step."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip")
     return stopping.train(
@@ -58,9 +61,11 @@ def length_data() -> pd.DataFrame:
 @figure(
     title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 60; "
-    "DAPO's prompt-scope token mean follows more slowly; under Dr. GRPO both stay near 13.",
-    answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; redai-studio/Relax PR 173: split by correctness",
+    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 "
+    "to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
+    "slowly; under Dr. GRPO both stay near 13.",
+    answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; "
+    "redai-studio/Relax PR 173: split by correctness",
     data=length_data,
     recorded=True,
 )
@@ -70,7 +75,8 @@ def length_dynamics(table: pd.DataFrame) -> Figure:
 
 
 def flow_data() -> pd.DataFrame:
-    """The expected update followed for 300 steps, learnable mode: GRPO, the prompt-scope token mean, Dr. GRPO."""
+    """The expected update followed for 300 steps, learnable mode: GRPO, the prompt-scope token
+    mean, Dr. GRPO."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping()
     return flow(
@@ -79,11 +85,14 @@ def flow_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant moves neither",
+    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant "
+    "moves neither",
     level="exact",
-    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO the expected length of right answers falls from 13 "
-    "and that of wrong ones rises; DAPO's prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
-    answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and not the task",
+    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO "
+    "the expected length of right answers falls from 13 and that of wrong ones rises; DAPO's "
+    "prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
+    answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and "
+    "not the task",
     data=flow_data,
 )
 def length_flow(table: pd.DataFrame) -> Figure:
@@ -95,7 +104,8 @@ def length_flow(table: pd.DataFrame) -> Figure:
 
 
 def efficiency_data() -> pd.DataFrame:
-    """The slip toy from a low start (attempts right with p = .2): pass rate and expected length of all completions."""
+    """The slip toy from a low start (attempts right with p = .2): pass rate and expected length of
+    all completions."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip", right=0.2, slip=0.4)
     table = stopping.train(
@@ -107,23 +117,28 @@ def efficiency_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward no longer can",
+    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward "
+    "no longer can",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6",
-    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 under Dr. GRPO. Right: paths in the plane of length "
-    "and pass rate; all end at a pass rate near .6, GRPO's far to the right.",
-    answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward and length that rise together",
+    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 "
+    "under Dr. GRPO. Right: paths in the plane of length and pass rate; all end at a pass rate "
+    "near .6, GRPO's far to the right.",
+    answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward "
+    "and length that rise together",
     data=efficiency_data,
     recorded=True,
 )
 def token_efficiency(table: pd.DataFrame) -> Figure:
-    """Left: expected length against steps. Right: the path of each seed in the plane of length and pass rate."""
+    """Left: expected length against steps. Right: the path of each seed in the plane of length and
+    pass rate."""
     picture = new_figure(9.0, 3.9)
     over_time, path = picture.subplots(1, 2)
     for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
         line = intervals(runs, "expected_length", by=["step"])
         look = {"color": COLOURS[i], "marker": MARKERS[i]}
-        draw_band(over_time, line["step"], line, markevery=8, markersize=4, label=name, **look)
+        style: dict[str, Any] = look | {"markevery": 8, "markersize": 4, "label": name}
+        draw_band(over_time, line["step"], line, **style)
         for _, run in runs.groupby("seed"):
             path.plot(
                 run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6
@@ -155,7 +170,8 @@ SETTINGS = {  # mode of the toy, and whether rewards are permuted within each gr
 
 
 def modes_data() -> pd.DataFrame:
-    """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations, matched learning rates."""
+    """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations,
+    matched learning rates."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
     for name, (mode, placebo) in SETTINGS.items():
@@ -177,9 +193,11 @@ def modes_data() -> pd.DataFrame:
     title="The gap follows the denominator in every mode, and is gone under permuted rewards",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
     caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
-    alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, DAPO's prompt scope follows, the step scope is small, "
-    "Dr. GRPO's contains or nearly contains zero. With rewards permuted inside groups all four lie at zero.",
-    answers="toys and small runs that showed no length bias or its reverse; a placebo that none of them has",
+    alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, "
+    "DAPO's prompt scope follows, the step scope is small, Dr. GRPO's contains or nearly contains "
+    "zero. With rewards permuted inside groups all four lie at zero.",
+    answers="toys and small runs that showed no length bias or its reverse; a placebo that none "
+    "of them has",
     data=modes_data,
     recorded=True,
 )
@@ -206,7 +224,8 @@ DRIFT_SEEDS = 64
 
 
 def drift_data() -> pd.DataFrame:
-    """Dr. GRPO in the environment mode under three optimisers: its expected gradient on the stop logits is 0."""
+    """Dr. GRPO in the environment mode under three optimisers: its expected gradient on the stop
+    logits is 0."""
     policy = stopping.Stopping(mode="environment")
     tables = []
     for name, setting in OPTIMISERS.items():
@@ -226,9 +245,11 @@ def drift_data() -> pd.DataFrame:
 @figure(
     title="Zero drift is a statement about the gradient: clipping its norm adds a drift of its own",
     level=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0",
-    alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under plain SGD and AdamW both intervals contain zero; with the "
-    "gradient norm clipped in most steps right answers shorten.",
+    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient "
+    "here is exactly 0",
+    alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under "
+    "plain SGD and AdamW both intervals contain zero; with the gradient norm clipped in most "
+    "steps right answers shorten.",
     answers="runs that see lengths move under Dr. GRPO and blame its aggregation",
     data=drift_data,
     recorded=True,
@@ -262,7 +283,8 @@ STAGES = {"early": (10, 1.0), "late": (100, 4.0)}  # steps and learning rate
 
 
 def ablation_data() -> pd.DataFrame:
-    """The 2 x 2 ablation, aggregation x advantage scale, after 10 small steps and after 100 large ones."""
+    """The 2 x 2 ablation, aggregation x advantage scale, after 10 small steps and after 100 large
+    ones."""
     tables = []
     for stage, (steps, rate) in STAGES.items():
         training = Training(steps=steps, prompts=8, samples=16, learning_rate=rate, every=steps)
@@ -281,12 +303,14 @@ def _cell(aggregation: str, scale: str) -> tuple[str, str]:
 
 
 @figure(
-    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later the gap lifts them too",
+    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later "
+    "the gap lifts them too",
     level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
     caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
-    alt="Means with intervals of four arms and two paired differences. After 10 steps the length gap is near 6 tokens in both arms with 1/|o| and near zero "
-    "in both with a constant; hard prompts have gained a third of what medium ones gained with the std, a fifth without, whatever the "
-    "aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
+    alt="Means with intervals of four arms and two paired differences. After 10 steps the length "
+    "gap is near 6 tokens in both arms with 1/|o| and near zero in both with a constant; hard "
+    "prompts have gained a third of what medium ones gained with the std, a fifth without, "
+    "whatever the aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
     answers="frameworks whose Dr. GRPO switch turns off one of the two",
     data=ablation_data,
     recorded=True,
@@ -296,7 +320,7 @@ def two_by_two(table: pd.DataFrame) -> Figure:
     picture = new_figure(9.4, 5.6)
     panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True)
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
-        for panel, (outcome, words) in zip(row, EFFECTS.items(), strict=True):
+        for panel, (outcome, label) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
             labels = [_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)]
             rows = part.assign(
@@ -304,7 +328,7 @@ def two_by_two(table: pd.DataFrame) -> Figure:
             )
             draw_intervals(panel, rows, "cell", "kind")
             panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
-            panel.set(title=f"after {steps} steps", xlabel=words)
+            panel.set(title=f"after {steps} steps", xlabel=label)
     panels[0, 0].legend(loc="lower right")
     return picture
 
@@ -338,12 +362,16 @@ def ladder_data() -> pd.DataFrame:
 
 
 @figure(
-    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much",
+    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the "
+    "lengths much",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate",
-    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and five recipes that add one part of DAPO each. "
-    "Pass rates lie between .71 and .75; wrong answers have some 48 tokens until the token-level loss, which brings them to 21.",
-    answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a language model's",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one "
+    "learning rate",
+    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and "
+    "five recipes that add one part of DAPO each. Pass rates lie between .71 and .75; wrong "
+    "answers have some 48 tokens until the token-level loss, which brings them to 21.",
+    answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a "
+    "language model's",
     data=ladder_data,
     recorded=True,
 )
@@ -377,10 +405,13 @@ def truncation_data() -> pd.DataFrame:
 @figure(
     title="Punishing, penalising and masking truncated answers all shorten the right ones",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens",
-    alt="Expected length of right answers and share of truncated completions against training step, for four treatments of truncated completions: "
-    "ignored, rewarded as failure, masked out, soft penalty.",
-    answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, since the long tail is no longer seen",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start "
+    "at 21 tokens",
+    alt="Expected length of right answers and share of truncated completions against training "
+    "step, for four treatments of truncated completions: ignored, rewarded as failure, masked "
+    "out, soft penalty.",
+    answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, "
+    "since the long tail is no longer seen",
     data=truncation_data,
     recorded=True,
 )
@@ -388,11 +419,11 @@ def truncation_treatments(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
     picture = new_figure(9.0, 3.6)
     left, right = picture.subplots(1, 2)
-    for panel, column, words in (
+    for panel, column, label in (
         (left, "length_right", "expected tokens, right answers"),
         (right, "truncated", "share truncated"),
     ):
         dynamics.draw_lines(panel, table, column, list(TREATMENTS))
-        panel.set(xlabel="training step", ylabel=words)
+        panel.set(xlabel="training step", ylabel=label)
     picture.legend(*left.get_legend_handles_labels(), loc="outside right upper")
     return picture

@@ -15,10 +15,12 @@ DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
 @picture
 def kl_estimators(policy: float, reference: float, *, title: str | None = None) -> Picture:
-    r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi - \log\pi_{ref}`, two actions marked on every curve.
+    r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi -
+    \log\pi_{ref}`, two actions marked on every curve.
 
     Args:
-        policy, reference: probability of the first of two actions; the area of a mark is how often its action is drawn.
+        policy, reference: probability of the first of two actions; the area of a mark is how often
+            its action is drawn.
         title: the sentence to take home; None: the expected values.
 
     Raises:
@@ -27,7 +29,8 @@ def kl_estimators(policy: float, reference: float, *, title: str | None = None) 
     for name, value in (("policy", policy), ("reference", reference)):
         if not 0 < value < 1:
             raise ValueError(
-                f"{name} is {value}: expected a probability above 0 and below 1, of the first of two actions."
+                f"{name} is {value}: expected a probability above 0 and below 1, of the first of "
+                "two actions."
             )
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)

@@ -1,4 +1,5 @@
-"""What recorded runs of the small language model show. Tables of ``lm.analysis`` in, pictures out."""
+"""What recorded runs of the small language model show. Tables of ``lm.analysis`` in, pictures
+out."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     headline(figure, title or "Wrong minus right, in tokens, over seeds and warm starts")
     evidence(
         figure,
-        f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}",
+        f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
+        f"starts, 95 %{apart}",
     )
     return figure
 
@@ -118,7 +120,8 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
 
 @picture
 def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Pass rate against tokens sampled, and the path of every arm through mean length and pass rate.
+    """Pass rate against tokens sampled, and the path of every arm through mean length and pass
+    rate.
 
     Args:
         runs: ``analysis.curves`` of runs whose reward can rise.
@@ -196,7 +199,8 @@ def entropy_reward(runs: pd.DataFrame, fits: pd.DataFrame, *, title: str | None 
 
 @picture
 def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Mean gradient norm of a group against its share of right answers, relative to a group that is half right.
+    """Mean gradient norm of a group against its share of right answers, relative to a group that is
+    half right.
 
     Args:
         ratios: ``analysis.gradient_ratios``.
@@ -230,6 +234,7 @@ def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> P
     headline(figure, title or "Division by std raises the groups at both ends")
     evidence(
         figure,
-        f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact",
+        f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, "
+        "1/σ, is exact",
     )
     return figure

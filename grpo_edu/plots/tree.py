@@ -16,7 +16,8 @@ PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"
 def token_tree(
     logits: Logits, reward: Tensor, vocabulary: str, *, title: str | None = None
 ) -> Picture:
-    """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that token, orange above 0, purple below.
+    """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that
+    token, orange above 0, purple below.
 
     Args:
         logits: one tensor per depth, ``[V^d, V]`` (``theory.mdp``).

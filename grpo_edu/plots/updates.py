@@ -1,4 +1,5 @@
-"""One rollout used several times: where each ratio goes, and how much of the rollout the clip has silenced."""
+"""One rollout used several times: where each ratio goes, and how much of the rollout the clip has
+silenced."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def ratios_by_update(
     band: tuple[float, float] = (0.8, 1.2),
     title: str | None = None,
 ) -> Picture:
-    """Left: ratio of each completion against the update. Right: share of completions that the clip has silenced.
+    """Left: ratio of each completion against the update. Right: share of completions that the clip
+    has silenced.
 
     Args:
         table: of ``theory.updates.reuse``.

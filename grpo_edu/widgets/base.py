@@ -1,4 +1,5 @@
-"""What every explorer is: a widget that computes in the browser, a picture for where none runs, a page for where no kernel runs."""
+"""What every explorer is: a widget that computes in the browser, a picture for where none runs, a
+page for where no kernel runs."""
 
 from __future__ import annotations
 
@@ -41,31 +42,34 @@ def script(name: str) -> str:
     return re.sub(r"^(import|export) \{[^}]*\}[^\n]*\n", "", "\n".join(parts), flags=re.M)
 
 
-def word(choice: axes.Choice) -> dict[str, Any]:
+def choice_spec(choice: axes.Choice) -> dict[str, Any]:
     """A choice as JavaScript reads it: ``{"name": "group_std", "ddof": 1, "eps": 0.0}``."""
     return {"name": axes.function_of(choice).__name__, **axes.settings(choice)}
 
 
 def spec(recipe: Recipe) -> dict[str, Any]:
-    """A recipe in words that JavaScript reads, with its label and the formula of its aggregation."""
+    """A recipe in words that JavaScript reads, with its label and the formula of its
+    aggregation."""
     return {
         "label": f"{recipe.name} (KL left out)" if recipe.kl else recipe.name,
         "formula": recipe.formula()["aggregation"],
         **{
-            axis: word(getattr(recipe, axis))
+            axis: choice_spec(getattr(recipe, axis))
             for axis in ("baseline", "scale", "surrogate", "aggregation")
         },
         **{
-            axis: [word(choice) for choice in getattr(recipe, axis)]
+            axis: [choice_spec(choice) for choice in getattr(recipe, axis)]
             for axis in ("rewards", "filters")
         },
     }
 
 
 class Explorer(anywidget.AnyWidget):
-    """A picture with its own controls. Every control is a trait that Python can read and set; the formula runs in the browser.
+    """A picture with its own controls. Every control is a trait that Python can read and set; the
+    formula runs in the browser.
 
-    ``SHOWN`` names the traits a reader turns; ``figure()`` draws the same state by matplotlib, from the library's own numbers.
+    ``SHOWN`` names the traits a reader turns; ``figure()`` draws the same state by matplotlib, from
+    the library's own numbers.
     """
 
     TITLE = ""
@@ -74,12 +78,13 @@ class Explorer(anywidget.AnyWidget):
     SHOWN: tuple[str, ...] = ()
     specs = tr.Dict().tag(sync=True)
 
-    def known(self, axis: str, names: list[str]) -> list[str]:
+    def checked(self, axis: str, names: list[str]) -> list[str]:
         """The names, where each is in ``specs``."""
         unknown = [name for name in names if name not in self.specs]
         if unknown:
             raise ValueError(
-                f"the explorer does not draw {unknown[0]!r}: expected {axis} out of {', '.join(self.specs)}."
+                f"the explorer does not draw {unknown[0]!r}: expected {axis} out of "
+                f"{', '.join(self.specs)}."
             )
         return names
 
@@ -109,10 +114,12 @@ class Explorer(anywidget.AnyWidget):
         return {**data, "image/png": base64.b64encode(picture.getvalue()).decode()}, metadata
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)}' for name in self.SHOWN)})"
+        traits = (f"{name}={getattr(self, name)}" for name in self.SHOWN)
+        return f"{type(self).__name__}({', '.join(traits)})"
 
     def page(self, title: str | None = None) -> str:
-        """The explorer as one HTML page that needs neither kernel nor network; the controls are live."""
+        """The explorer as one HTML page that needs neither kernel nor network; the controls are
+        live."""
         return Template(static("page.html")).substitute(
             title=html.escape(self.TITLE if title is None else title),
             style=f"{static('page.css')}{self._css}",

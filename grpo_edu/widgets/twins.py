@@ -1,4 +1,5 @@
-"""The static twins of the explorers: what the live ones draw, by matplotlib, from the library's own numbers."""
+"""The static twins of the explorers: what the live ones draw, by matplotlib, from the library's own
+numbers."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
 def clip_curves(
     surrogates: Mapping[str, axes.Choice], advantage: int, ratio: float, band: tuple[float, float]
 ) -> Picture:
-    """Gradient by log π of one token against its ratio, by autograd, with the marked ratio and the band of the clip.
+    """Gradient by log π of one token against its ratio, by autograd, with the marked ratio and the
+    band of the clip.
 
     Args:
         surrogates: choices by name, their settings bound.

@@ -1,4 +1,5 @@
-"""One rollout used again and again, with the clip, the step size and the momentum on sliders. Level of evidence: exact."""
+"""One rollout used again and again, with the clip, the step size and the momentum on sliders. Level
+of evidence: exact."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .panel import Panel, slider
 
 
 def reuse_lab() -> Panel:
-    """Four answers, each sampled once, the first right: their ratios over the updates, and the share that the clip has silenced."""
+    """Four answers, each sampled once, the first right: their ratios over the updates, and the
+    share that the clip has silenced."""
     return Panel(
         reuse_picture,
         {
