@@ -124,7 +124,8 @@ def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
 
 
 def _of_std(size: int, k: int) -> Scheme:
-    w, h = partial(std_weight, size=size), partial(objective, STD, size=size)
+    w = partial(std_weight, size=size)
+    h = partial(objective, STD, size=size)
     return Scheme(w, h, VIRIDIS(k / 7), "-")
 
 

@@ -131,17 +131,22 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
 
 # --- three policies
 
-ROLLOUTS, UPDATES, RATE, START = 3, 4, 1.2, 0.3
+ROLLOUTS = 3
+UPDATES = 4
+RATE = 1.2
+START = 0.3
 
 
 def policies_data() -> pd.DataFrame:
     """GRPO on a policy of one logit: three rollouts (two right answers, two wrong), four SGD
     updates on each."""
-    grpo, start = recipe("grpo"), torch.tensor(START, dtype=torch.float64).logit()
+    grpo = recipe("grpo")
+    start = torch.tensor(START, dtype=torch.float64).logit()
     sign = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     log_probs = lambda theta: logsigmoid(sign * theta)[:, None]  # noqa: E731
     batch = Rollouts.from_lengths([1] * 4, rewards=[1, 1, 0, 0])
-    theta, rows = start.clone().requires_grad_(), []
+    theta = start.clone().requires_grad_()
+    rows = []
     for k in range(ROLLOUTS):
         old = theta.detach().clone()
         stale = replace(

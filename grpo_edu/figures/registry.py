@@ -212,7 +212,8 @@ def _differences(old: pd.DataFrame, new: pd.DataFrame, path: Path) -> list[str]:
         numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(
             new[name]
         )
-        a, b = old[name].to_numpy(), new[name].to_numpy()
+        a = old[name].to_numpy()
+        b = new[name].to_numpy()
         same = (
             np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)
             if numeric

@@ -41,7 +41,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     figure = new_figure(10.0, 7.2)
     rows: Any = figure.subfigures(2, 1, height_ratios=[1, 1.15])
     upper, lower = rows
-    above, (curves, ends_panel) = upper.subplots(1, 2), lower.subplots(1, 2)
+    above = upper.subplots(1, 2)
+    (curves, ends_panel) = lower.subplots(1, 2)
     shown = [arm for arm in ("grpo", "dr_grpo") if arm in set(runs["arm"])] or [runs["arm"].iloc[0]]
     for axis, arm in zip(above, shown, strict=False):
         _lengths(axis, runs.loc[runs["arm"] == arm], ARMS.get(arm, arm))
@@ -49,7 +50,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         axis.set_ylim(0, 50)
     _gap_curves(curves, runs)
     _gap_ends(ends_panel, ends)
-    seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
+    seeds = runs["seed"].nunique()
+    warm = runs["warm"].nunique()
     fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
     apart = "".join(f"; {ARMS.get(str(arm), arm)}: {count} seeds" for arm, count in fewer.items())
     headline(figure, title or "Wrong minus right, in tokens, over seeds and warm starts")
@@ -99,7 +101,8 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
     names = [str(arm) for arm in dict.fromkeys(ends["arm"])]
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
-            y, colour = place + 0.18 * (2 * i - 1), COLOURS[(0, 2)[i % 2]]
+            y = place + 0.18 * (2 * i - 1)
+            colour = COLOURS[(0, 2)[i % 2]]
             axis.plot(
                 part["gap"],
                 np.full(len(part), y),

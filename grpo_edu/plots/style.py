@@ -60,7 +60,8 @@ class Picture(Figure):
     def png(self, dpi: int = 110, compress_level: int = 6) -> bytes:
         """PNG bytes, the same for the same picture. A low ``compress_level`` (0 to 9) is faster,
         and the file larger."""
-        buffer, how = io.BytesIO(), {"compress_level": compress_level}
+        buffer = io.BytesIO()
+        how = {"compress_level": compress_level}
         with styled():
             self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=how)
         return buffer.getvalue()

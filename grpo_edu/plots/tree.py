@@ -25,7 +25,8 @@ def token_tree(
         vocabulary: one character per token.
         title: the sentence to take home; None: a neutral one.
     """
-    horizon, width = len(logits), len(vocabulary)
+    horizon = len(logits)
+    width = len(vocabulary)
     v = values(logits, reward)
     a = advantages(logits, reward)
     norm = symmetric(torch.cat([table.reshape(-1) for table in a]).tolist())

@@ -183,7 +183,8 @@ def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
     return (push[0] / push.sum()).item()
 
 
-STEPS, SEEDS = 60, 8
+STEPS = 60
+SEEDS = 8
 TOYS = ["grpo", "dr_grpo", "dapo", "dapo(step)", "bnpo", "rloo", "balanced", "vl_norm"]
 
 
@@ -217,14 +218,16 @@ def toy_picture(name: str, mode: str, right: float, step: int) -> Picture:
 def toy_run(name: str, mode: str, right: float) -> tuple[Any, np.ndarray]:
     """The run of all seeds, and the expected first update on a grid of stop logits: ``[K, 4]``
     right, wrong, and how each moves."""
-    policy, training = Stopping(mode=mode, right=right, cap=32), Training(steps=STEPS, every=2)
+    policy = Stopping(mode=mode, right=right, cap=32)
+    training = Training(steps=STEPS, every=2)
     loss = RECIPES[name].but(name, kl=None)
     base = RECIPES["grpo"].but("grpo", kl=None)
     batches = [stopping.rollouts(policy, training, seed) for seed in range(4)]
     sizes = push_sizes([loss, base] if name != "grpo" else [base], batches)
     rate = matched_learning_rate(sizes, 0.5, "grpo")
     table = stopping.train(loss, policy, training, seeds=SEEDS, learning_rates=rate)
-    arrows, attempt = [], policy.start()[0][2:]
+    arrows = []
+    attempt = policy.start()[0][2:]
     for a in np.linspace(-4.5, 0, 6):
         for b in np.linspace(-4.5, 0, 6):
             theta = torch.cat([torch.tensor([a, b], dtype=torch.float64), attempt])

@@ -73,7 +73,9 @@ class Panel(Explorer):
         controls: Mapping[str, Control],
         limits: Callable[[dict[str, Any]], dict[str, int]] | None = None,
     ) -> None:
-        self._draw, self._limits, self._parts = draw, limits, []
+        self._draw = draw
+        self._limits = limits
+        self._parts = []
         super().__init__(
             controls=[{"key": key, **control} for key, control in controls.items()],
             values={key: control["value"] for key, control in controls.items()},

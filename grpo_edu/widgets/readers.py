@@ -107,7 +107,9 @@ def token_view(
         return ledger(losses[name], step)
 
     def picture(left: str, right: str, completion: int, token: int, relative: bool) -> list[Any]:
-        i, t, names = int(completion), int(token), [left, right]
+        i = int(completion)
+        t = int(token)
+        names = [left, right]
         text = weights_on_text([losses[name] for name in names], step, rows=[i], relative=relative)
         formulas = tuple(step_through(losses[name], step, i, t) for name in names)
         return [text, ledger_rows({name: table(name) for name in names}, i, t), formulas]
@@ -183,7 +185,8 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
         ValueError: the log has no step or no number to draw.
     """
     folder = Path(folder)
-    log, files = read_log(folder / "log.jsonl"), completions_by_step(folder / "rollouts")
+    log = read_log(folder / "log.jsonl")
+    files = completions_by_step(folder / "rollouts")
     columns = [name for name in log.columns if name != "step" and log[name].dtype.kind in "fiu"]
     if not columns:
         raise ValueError(
@@ -233,7 +236,8 @@ def read_log(path: Path) -> pd.DataFrame:
         raise FileNotFoundError(
             f"no log at {path}: expected the folder of a run, `grpo-edu train` writes it."
         )
-    rows, lines = [], path.read_text(encoding="utf-8").splitlines()
+    rows = []
+    lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             rows.append(json.loads(line))

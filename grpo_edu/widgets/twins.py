@@ -74,7 +74,8 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
         p: the marked pass rate.
         frame: a key of ``theory.difficulty.frames``.
     """
-    figure, grid = new_figure(10.0, 3.4), np.linspace(0.01, 0.99, 99)
+    figure = new_figure(10.0, 3.4)
+    grid = np.linspace(0.01, 0.99, 99)
     left, middle, right = figure.subplots(1, 3)
     size = len(next(iter(gaps.values()))) if gaps else 0
     for k, (name, gap) in enumerate(gaps.items()):
@@ -107,7 +108,8 @@ def clip_curves(
         ratio: the marked one.
         band: 1 - eps_low and 1 + eps_high.
     """
-    figure, grid = new_figure(6.5, 3.8), torch.linspace(0.05, 4.0, 396, dtype=torch.float64)
+    figure = new_figure(6.5, 3.8)
+    grid = torch.linspace(0.05, 4.0, 396, dtype=torch.float64)
     panel = figure.subplots()
     for k, (name, choice) in enumerate(surrogates.items()):
         panel.plot(

@@ -34,7 +34,8 @@ def reuse_picture(eps: float, learning_rate: float, momentum: float, updates: fl
     clipped = recipe("grpo").but(
         "grpo", kl=None, surrogate=partial(ppo_clip, eps_low=eps, eps_high=eps)
     )
-    even, rewards = torch.zeros(4, dtype=torch.float64), [1, 0, 0, 0]
+    even = torch.zeros(4, dtype=torch.float64)
+    rewards = [1, 0, 0, 0]
     table = reuse(
         clipped,
         even,
