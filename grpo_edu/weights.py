@@ -6,13 +6,15 @@ log-probability, up where positive and down where negative. Every argument about
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .objective import axes
+from .objective.kl import slope_of
 from .objective.recipe import Plan, Recipe
+from .objective.surrogates import derivative_of, mean_of_tokens
 from .rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -56,27 +58,46 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
     Keys: ``advantage``, ``aggregation`` (W), ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own W), ``weight``;
     with an importance correction also ``correction``, one more factor.
     """
-    inputs = {**recipe.token_inputs(rollouts, plan), **axes.settings(recipe.surrogate)}
+    inputs = recipe.token_inputs(rollouts, plan)
     inputs["logp"] = inputs["logp"].detach()
-    ratio, gate = axes.run(axes.function_of(recipe.surrogate).factors, inputs)  # type: ignore[attr-defined]
+    ratio, gate = axes.run(derivative_of(recipe.surrogate), inputs)
+    aggregation, correction = _shared(recipe, plan, inputs)
     kl_term = torch.zeros_like(ratio)
     kl = recipe.active_kl(rollouts)
     if kl is not None:
-        slope = axes.run(axes.function_of(kl).slope, {**inputs, **axes.settings(kl)})  # type: ignore[attr-defined]
-        kl_term = -plan.kl_weight.to(ratio.dtype) * slope
-    correction = (
-        {} if recipe.correction is None else {"correction": axes.run(recipe.correction, inputs)}
-    )
-    push = inputs["advantage"] * recipe.corrected(plan, inputs) * ratio * gate
+        kl_term = -plan.kl_weight.to(ratio.dtype) * axes.run(slope_of(kl), inputs)
+    push = inputs["advantage"] * aggregation * ratio * gate
+    if correction is not None:
+        push = push * correction
     return {
         "advantage": inputs["advantage"],
-        "aggregation": plan.weight.to(ratio.dtype),
-        **correction,
+        "aggregation": aggregation,
+        **({} if correction is None else {"correction": correction}),
         "ratio": ratio,
         "gate": gate,
         "kl": kl_term,
         "weight": push + kl_term,
     }
+
+
+def _shared(recipe: Recipe, plan: Plan, inputs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """W and the importance correction of each token, as its push sees them.
+
+    A surrogate with one ratio per completion mixes what its tokens carry: each token is pushed by the
+    completion's mean of W, and of W times the correction.
+    """
+    aggregation = plan.weight.to(inputs["logp"].dtype)
+    mixed = getattr(axes.function_of(recipe.surrogate), "per_sequence", False)
+    if mixed:
+        aggregation = mean_of_tokens(aggregation, plan.mask) * plan.mask
+    if recipe.correction is None:
+        return aggregation, None
+    correction = axes.run(recipe.correction, inputs)
+    if mixed:
+        product = mean_of_tokens(plan.weight.to(correction.dtype) * correction, plan.mask)
+        live = aggregation != 0
+        correction = torch.where(live, product / torch.where(live, aggregation, 1.0), 0.0)
+    return aggregation, correction
 
 
 def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import sequence_mean, step_token_mean, token_sum
 from grpo_edu.objective.surrogates import (
     cispo,
+    derivative_of,
     dual_clip,
     gmpo,
     gspo,
@@ -69,9 +70,7 @@ def value_and_gradient(surrogate, given_inputs):
 
 def by_hand(surrogate, given_inputs):
     """advantage · ratio · gate of the hand-written factors."""
-    ratio, gate = axes.run(
-        axes.function_of(surrogate).factors, {**given_inputs, **axes.settings(surrogate)}
-    )
+    ratio, gate = axes.run(derivative_of(surrogate), given_inputs)
     return given_inputs["advantage"] * ratio * gate
 
 

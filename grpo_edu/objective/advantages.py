@@ -323,18 +323,21 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     with c right completions. The advantages are not centred.
 
     Raises:
-        ValueError: a group has fewer than k rows.
+        ValueError: a group has fewer than k scored rows.
 
     Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in this package.
     """
-    sizes = torch.unique(group, return_counts=True)[1]
-    if int(sizes.min()) < k:
+    size = groups.size(group, counted).to(reward.dtype)
+    too_small = (size > 0) & (size < k)
+    if too_small.any():
         raise ValueError(
-            f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt."
+            f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: expected at "
+            "least k scored completions per prompt. Sample more, or lower k."
         )
     right = (reward > 0) & counted
-    size, correct = (groups.size(group, rows).to(reward.dtype) for rows in (counted, right))
-    log_wrong = _log_binomial(size - 1 - correct, k - 1) - _log_binomial(size - 1, k - 1)
+    correct = groups.size(group, right).to(reward.dtype)
+    others = size.clamp(min=k) - 1  # a group without a score has advantage 0 whatever stands here
+    log_wrong = _log_binomial(others - correct, k - 1) - _log_binomial(others, k - 1)
     return torch.where(right, float(k), k * (1 - log_wrong.exp()))
 
 
@@ -429,7 +432,8 @@ def leave_one_out_std(
         squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0
     )  # cancelled
     variance = squares / (others - ddof).clamp(min=1)
-    rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
+    largest = torch.where(counted, reward.abs(), 0.0).max()
+    rounding = (8 * torch.finfo(reward.dtype).eps * largest) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
     return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)
 

@@ -91,6 +91,12 @@ def text(choice: Choice) -> str:
     return fill(choice, getattr(function, "text", function.__name__), text)
 
 
+def companion(choice: Choice, function: Choice) -> Choice:
+    """A function that belongs to a choice (its derivative), with the same settings bound."""
+    own = _parameters(function)
+    return partial(function, **{n: v for n, v in settings(choice).items() if n in own})
+
+
 def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
     """Names of everything that a choice asks for, or of what it cannot do without."""
     parameters = _parameters(function_of(choice))
@@ -104,6 +110,9 @@ def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 
+    An input is a positional parameter; a setting is keyword-only and comes from the choice alone, so
+    that no value of the same name can reach it from elsewhere.
+
     Raises:
         TypeError: the choice asks for an input that does not exist, or has a setting without a value.
         ValueError: the choice needs a field of the rollouts that is missing.
@@ -113,7 +122,7 @@ def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     for name, parameter in _parameters(function_of(choice)).items():
         if name in bound or (parameter.default is not parameter.empty and name not in available):
             continue
-        if name not in available:
+        if name not in available or _is_setting(parameter):
             known = ", ".join(sorted(available))
             raise TypeError(
                 f"{describe(choice)} asks for '{name}', which is neither an input ({known}) nor bound. "

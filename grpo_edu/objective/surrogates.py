@@ -6,7 +6,12 @@ objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the d
 .. math:: \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\, g_{it}
 
 The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test holds the two together.
-Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a large number, not inf.
+Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a
+large number, not inf.
+
+**Ties.** No gradient rests on how torch shares it at a tie of ``clamp`` or ``minimum``, which changed
+between releases: each bound is a selection on a stated inequality. A bound belongs to its band, so a
+ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0 pushes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from .axes import formula
+from . import axes
+from .axes import Choice, formula
 
 LOG_RATIO_LIMIT = 20.0
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,14 +46,32 @@ def surrogate(factors: Callable[..., Factors], *, per_sequence: bool = False) ->
     return attach
 
 
+def derivative_of(choice: Choice) -> Choice:
+    """``factors`` of a surrogate with the settings of the choice.
+
+    Raises:
+        TypeError: a function without factors (your own): the loss runs, a ledger needs them.
+    """
+    function = axes.function_of(choice)
+    if not hasattr(function, "factors"):
+        raise TypeError(
+            f"surrogate {axes.describe(choice)} has no factors: expected a function decorated with "
+            "grpo_edu.objective.surrogates.surrogate(factors), which gives its ratio and gate. "
+            "token_weights works without them."
+        )
+    return axes.companion(choice, function.factors)
+
+
+def limited(value: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    """``value`` held within [low, high]: the gradient is 1 inside and on a bound, 0 beyond it."""
+    if low is not None:
+        value = value.masked_fill(value < low, low)
+    return value if high is None else value.masked_fill(value > high, high)
+
+
 def bounded_exp(log_value: Tensor) -> Tensor:
     """``exp`` of a log-ratio limited to ±20; beyond the limit the gradient is 0."""
-    return log_value.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-
-
-def _at_most(value: Tensor, cap: float | None) -> Tensor:
-    """``value`` limited from above; None: as it is."""
-    return value if cap is None else value.clamp(max=cap)
+    return limited(log_value, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
 def _within(log_value: Tensor) -> Tensor:
@@ -60,14 +84,24 @@ def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
 
     .. math:: \log s_i = \frac{1}{|o_i|}\sum_t \log\rho_{it}
     """
-    return ((logp - old_logp) * mask).sum(dim=1, keepdim=True) / mask.sum(
-        dim=1, keepdim=True
-    ).clamp(min=1)
+    return mean_of_tokens(logp - old_logp, mask)
+
+
+def mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
+    """``[N, 1]`` mean over the trained tokens of each completion, 0 where there is none."""
+    return (x * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
     """True where the clip is the smaller of the two terms: (A > 0, ratio too high) or (A < 0, ratio too low)."""
     return ((advantage > 0) & (ratio > 1 + eps_high)) | ((advantage < 0) & (ratio < 1 - eps_low))
+
+
+def _clip(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
+    """min(ρ·A, clip(ρ)·A), with the clip selected where it is the smaller of the two."""
+    too_high = (advantage > 0) & (ratio > 1 + eps_high)
+    too_low = (advantage < 0) & (ratio < 1 - eps_low)
+    return ratio.masked_fill(too_high, 1 + eps_high).masked_fill(too_low, 1 - eps_low) * advantage
 
 
 def reinforce_factors(logp: Tensor) -> Factors:
@@ -112,8 +146,7 @@ def ppo_clip(
 
     Source: PPO (arXiv 1707.06347), Eq. 7; two-sided ε: DAPO (arXiv 2503.14476), Eq. 8.
     """
-    ratio = bounded_exp(logp - old_logp)
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    return _clip(bounded_exp(logp - old_logp), advantage, eps_low, eps_high)
 
 
 def gspo_factors(
@@ -128,7 +161,7 @@ def gspo_factors(
 ) -> Factors:
     """One ratio and one gate for the whole completion."""
     log_value = sequence_log_ratio(logp, old_logp, mask)
-    ratio = bounded_exp(_at_most(log_value, log_cap)).expand_as(logp)
+    ratio = bounded_exp(limited(log_value, high=log_cap)).expand_as(logp)
     below = True if log_cap is None else log_value <= log_cap
     return Factors(
         ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value)
@@ -161,14 +194,14 @@ def gspo(
     Source: GSPO (arXiv 2507.18071); TRL ``importance_sampling_level="sequence"``.
     """
     ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask))
-    value = torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    value = _clip(ratio, advantage, eps_low, eps_high)
     return value.expand_as(logp)
 
 
 def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) -> Factors:
     """Gate = capped ratio / ratio, never 0 while ``low`` or the ratio is positive."""
     ratio = bounded_exp(logp - old_logp)
-    return Factors(ratio, ratio.clamp(low, high) / ratio)
+    return Factors(ratio, limited(ratio, low, high) / ratio)
 
 
 @formula(
@@ -185,7 +218,7 @@ def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high
 
     Source: MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5.
     """
-    return bounded_exp(logp - old_logp).clamp(low, high).detach() * advantage * logp
+    return limited(bounded_exp(logp - old_logp), low, high).detach() * advantage * logp
 
 
 def dual_clip_factors(
@@ -222,8 +255,9 @@ def dual_clip(
 
     Source: Ye et al. 2020 (arXiv 1912.09729); verl ``clip_ratio_c=3`` (always on); equals TRL's ``delta`` for A < 0.
     """
-    value = ppo_clip(logp, old_logp, advantage, eps_low=eps_low, eps_high=eps_high)
-    return torch.where(advantage < 0, torch.maximum(value, cap * advantage), value)
+    ratio = bounded_exp(logp - old_logp)
+    capped = ratio.masked_fill((advantage < 0) & (ratio > cap), cap)
+    return _clip(capped, advantage, eps_low, eps_high)
 
 
 @formula(
@@ -252,8 +286,8 @@ def gspo_token(
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
     """
     fixed = sequence_log_ratio(logp, old_logp, mask).detach()
-    ratio = bounded_exp(_at_most(fixed + logp - logp.detach(), log_cap))
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    ratio = bounded_exp(limited(fixed + logp - logp.detach(), high=log_cap))
+    return _clip(ratio, advantage, eps_low, eps_high)
 
 
 def sequence_product_factors(
@@ -289,7 +323,7 @@ def sequence_product(
     Source: TRL ``RLOOTrainer``; the sequence-level form of the GRPO objective.
     """
     ratio = bounded_exp((logp - old_logp).sum(dim=1, keepdim=True))
-    value = torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    value = _clip(ratio, advantage, eps_low, eps_high)
     return value / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
@@ -298,7 +332,9 @@ def _clipped_log_ratio(
 ) -> Tensor:
     """Log-ratio with the side that the clip takes cut off: above for A > 0, below for A < 0."""
     value = logp - old_logp
-    return torch.where(advantage > 0, value.clamp(max=eps_high), value.clamp(min=-eps_low))
+    return torch.where(
+        advantage > 0, limited(value, high=eps_high), limited(value, low=-eps_low)
+    )
 
 
 def gmpo_factors(
@@ -313,7 +349,7 @@ def gmpo_factors(
     """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
     value = logp - old_logp
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = mean_of_tokens(cut, mask)
     clipped = ((advantage > 0) & (value > eps_high)) | ((advantage <= 0) & (value < -eps_low))
     return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
 
@@ -339,7 +375,7 @@ def gmpo(
     Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
     """
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = mean_of_tokens(cut, mask)
     return bounded_exp(mean) * advantage
 
 
