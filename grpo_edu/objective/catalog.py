@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 from functools import partial
+from typing import Annotated
 
+from ..checks import instance, shown
 from . import advantages as adv
 from . import aggregation as agg
 from . import surrogates as sur
@@ -302,15 +304,38 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str, argument: str = "name") -> Recipe:
     """A recipe of the catalog by name, ``recipe("dr_grpo")``.
 
     Raises:
+        TypeError: the name is not a text.
         KeyError: no such recipe; the message names the nearest and lists them all.
     """
+    instance(argument, name, str)
     key = name.strip().lower().replace("-", "_").replace(" ", "_").replace("dr._", "dr_")
     if key not in RECIPES:
         near = difflib.get_close_matches(key, RECIPES, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise KeyError(f"no recipe named '{name}'.{hint} Known: {', '.join(RECIPES)}.")
+        raise KeyError(
+            f"{argument}: no recipe named '{name}'.{hint} The catalog has: {', '.join(RECIPES)}."
+        )
     return RECIPES[key]
+
+
+def as_recipe(value: Recipe | str, argument: str = "recipe") -> Recipe:
+    """A recipe as it is, or the recipe of the catalog with that name.
+
+    Raises:
+        TypeError: neither a recipe nor a text; the message names the argument.
+        KeyError: no such recipe; see ``recipe``.
+    """
+    if isinstance(value, str):
+        return recipe(value, argument)
+    if not isinstance(value, Recipe):
+        raise TypeError(
+            f"{argument} is {shown(value)}: expected a Recipe or the name of one, 'grpo' say."
+        )
+    return value
+
+
+AnyRecipe = Annotated[Recipe, lambda name, value: as_recipe(value, name)]
