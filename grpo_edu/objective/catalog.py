@@ -304,38 +304,37 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def recipe(name: str, argument: str = "name") -> Recipe:
+def recipe(name: str) -> Recipe:
     """A recipe of the catalog by name, ``recipe("dr_grpo")``.
 
     Raises:
         TypeError: the name is not a text.
         KeyError: no such recipe; the message names the nearest and lists them all.
     """
-    instance(argument, name, str)
-    key = name.strip().lower().replace("-", "_").replace(" ", "_").replace("dr._", "dr_")
+    return as_recipe(instance("name", name, str), "name")
+
+
+def as_recipe(value: Recipe | str, argument: str = "recipe") -> Recipe:
+    """A recipe as it is, or the recipe of the catalog with that name; ``argument`` is what an error calls it.
+
+    Raises:
+        TypeError: neither a recipe nor a text.
+        KeyError: no such recipe; the message names the nearest and lists them all.
+    """
+    if isinstance(value, Recipe):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{argument} is {shown(value)}: expected a Recipe or the name of one, 'grpo' say."
+        )
+    key = value.strip().lower().replace("-", "_").replace(" ", "_").replace("dr._", "dr_")
     if key not in RECIPES:
         near = difflib.get_close_matches(key, RECIPES, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
         raise KeyError(
-            f"{argument}: no recipe named '{name}'.{hint} The catalog has: {', '.join(RECIPES)}."
+            f"{argument}: no recipe named '{value}'.{hint} The catalog has: {', '.join(RECIPES)}."
         )
     return RECIPES[key]
-
-
-def as_recipe(value: Recipe | str, argument: str = "recipe") -> Recipe:
-    """A recipe as it is, or the recipe of the catalog with that name.
-
-    Raises:
-        TypeError: neither a recipe nor a text; the message names the argument.
-        KeyError: no such recipe; see ``recipe``.
-    """
-    if isinstance(value, str):
-        return recipe(value, argument)
-    if not isinstance(value, Recipe):
-        raise TypeError(
-            f"{argument} is {shown(value)}: expected a Recipe or the name of one, 'grpo' say."
-        )
-    return value
 
 
 AnyRecipe = Annotated[Recipe, lambda name, value: as_recipe(value, name)]
