@@ -152,7 +152,7 @@ def test_group_std_has_no_hidden_ddof_or_eps(name):
     bound = {"ddof": 1, "eps": 0.0}
     del bound[name]
     with pytest.raises(
-        TypeError, match=f"asks for '{name}', which is neither an input .* nor bound"
+        TypeError, match=f"no value for its setting {name}: bind one"
     ):
         advantages([1, 0], scale=partial(group_std, **bound))
 

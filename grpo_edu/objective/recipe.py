@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import instance
 from ..rollouts import Rollouts
 from . import axes
 from .advantages import no_baseline, unscaled
@@ -35,6 +36,9 @@ AXES = (
     "aggregation",
     "kl_aggregation",
 )
+
+
+OPTIONAL = ("correction", "kl", "kl_aggregation")
 
 
 class RecipeWarning(UserWarning):
@@ -107,13 +111,17 @@ class Recipe:
     defaults: str = ""
 
     def __post_init__(self) -> None:
+        for text in ("name", "title", "paper", "defaults"):
+            instance(text, getattr(self, text), str)
         for axis in AXES:
-            for choice in _as_tuple(getattr(self, axis)):
-                if not callable(choice):
-                    raise TypeError(
-                        f"{axis} is {choice!r}: expected a function of grpo_edu.objective, with its settings bound by "
-                        "functools.partial. For a recipe by name use grpo_edu.recipe('grpo')."
-                    )
+            given = getattr(self, axis)
+            if axis in ("rewards", "filters"):
+                instance(axis, given, tuple)
+                choices = given
+            else:
+                choices = () if given is None and axis in OPTIONAL else (given,)
+            for choice in choices:
+                axes.check(choice, axis)
         for reason in self.concerns():
             warnings.warn(f"{self.name}: {reason}", RecipeWarning, stacklevel=3)
 
@@ -242,7 +250,7 @@ class Recipe:
             raise ValueError(
                 f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
             )
-        inputs: dict[str, Any] = {name: getattr(rollouts, name) for name in INPUTS}
+        inputs = {e.name: getattr(rollouts, e.name, None) for e in axes.INPUTS}
         reward = rollouts.reward
         counted = (
             torch.ones_like(rollouts.group, dtype=torch.bool)
@@ -344,11 +352,15 @@ class Recipe:
         return f"$$\n{self.latex()}\n$$"
 
     def __eq__(self, other: object) -> bool:
-        """Equal where every axis makes the same choice, whatever the name."""
-        return isinstance(other, Recipe) and self.describe() == other.describe()
+        """Equal where every axis has the same functions with the same values of their settings, whatever the name."""
+        return isinstance(other, Recipe) and self.keys() == other.keys()
 
     def __hash__(self) -> int:
-        return hash(tuple(self.describe().items()))
+        return hash(tuple(self.keys().items()))
+
+    def keys(self) -> dict[str, Any]:
+        """What is compared, axis by axis: functions by identity, settings by value."""
+        return {axis: axes.key(getattr(self, axis)) for axis in AXES}
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -364,23 +376,6 @@ class Recipe:
                 f"unknown axis {', '.join(sorted(unknown))}: expected one of {', '.join(AXES)}."
             )
         return replace(self, name=name or f"{self.name}*", **changes)
-
-
-INPUTS = (
-    "logp",
-    "mask",
-    "group",
-    "old_logp",
-    "ref_logp",
-    "sampler_logp",
-    "truncated",
-    "reward_parts",
-    "token_reward",
-    "value",
-    "greedy_reward",
-    "advantage",
-    "max_new_tokens",
-)
 
 
 def _as_tuple(choice: Choice | tuple[Choice, ...] | None) -> tuple[Choice, ...]:
