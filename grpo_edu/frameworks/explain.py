@@ -13,9 +13,9 @@ from ..biases import difficulty_bias, length_bias
 from ..objective import axes
 from ..objective.advantages import given as given_advantage
 from ..objective.advantages import unscaled
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
-from ..theory.difficulty import neutral_rollouts
 from ..weights import token_weights
 from . import labels
 from .expressions import evaluate, holds, in_range
