@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from .objective.probes import neutral_rollouts
 from .objective.recipe import Recipe
-from .theory.difficulty import neutral_rollouts, weight
+from .theory.difficulty import weight
 from .weights import token_weights
 
 

@@ -16,6 +16,7 @@ from grpo_edu import RECIPES, Recipe, Rollouts, recipe
 from grpo_edu.objective import advantages as adv
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import surrogates as sur
+from grpo_edu.objective.probes import neutral_rollouts
 from grpo_edu.theory import difficulty
 from grpo_edu.theory.variance import advantage_noise
 
@@ -78,7 +79,7 @@ def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
             ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0] * 3 + [1] * 3),
         )
         plans = [
-            one.plan(difficulty.neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
+            one.plan(neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
             for r, g in (alone, beside)
         ]
         assert torch.allclose(*plans) is (name not in BATCH_SCOPE), name

@@ -142,9 +142,7 @@ def k3_sequence_ratio_slope(
     log_ratio = mean_of_tokens(logp - old_logp, mask)
     own = (log_ratio.abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
     shared = mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
-    return bounded_exp(log_ratio) * (
-        own * shared + k3_slope(logp, ref_logp, beta=beta)
-    )
+    return bounded_exp(log_ratio) * (own * shared + k3_slope(logp, ref_logp, beta=beta))
 
 
 @formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
@@ -158,9 +156,7 @@ def k3_sequence_ratio(
 
     Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
     """
-    return bounded_exp(mean_of_tokens(logp - old_logp, mask)) * k3(
-        logp, ref_logp, beta=beta
-    )
+    return bounded_exp(mean_of_tokens(logp - old_logp, mask)) * k3(logp, ref_logp, beta=beta)
 
 
 def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:

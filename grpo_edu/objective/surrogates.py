@@ -16,7 +16,8 @@ ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -36,11 +37,24 @@ class Factors(NamedTuple):
     gate: Tensor
 
 
-def surrogate(factors: Callable[..., Factors], *, per_sequence: bool = False) -> Callable[[F], F]:
-    """Attach the hand-written derivative, and whether one ratio speaks for a whole completion."""
+def surrogate(
+    factors: Callable[..., Factors],
+    band: Callable[[Mapping[str, Any]], str],
+    *,
+    per_sequence: bool = False,
+) -> Callable[[F], F]:
+    """Attach what a surrogate carries beside its value.
+
+    Args:
+        factors: the hand-written derivative.
+        band: the clip band in ratio space, in words, from the settings of the choice.
+        per_sequence: True where one ratio speaks for a whole completion.
+    """
 
     def attach(function: F) -> F:
-        function.factors, function.per_sequence = factors, per_sequence  # type: ignore[attr-defined]
+        function.factors = factors  # type: ignore[attr-defined]
+        function.band = band  # type: ignore[attr-defined]
+        function.per_sequence = per_sequence  # type: ignore[attr-defined]
         return function
 
     return attach
@@ -67,6 +81,24 @@ def limited(value: Tensor, low: float | None = None, high: float | None = None) 
     if low is not None:
         value = value.masked_fill(value < low, low)
     return value if high is None else value.masked_fill(value > high, high)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"[{low:.6g}, {high:.6g}]"
+
+
+def _clip_band(settings: Mapping[str, Any]) -> str:
+    return _interval(1 - settings["eps_low"], 1 + settings["eps_high"])
+
+
+def _sequence_band(settings: Mapping[str, Any]) -> str:
+    return f"sequence ratio {_clip_band(settings)}"
+
+
+def _log_band(settings: Mapping[str, Any]) -> str:
+    low, high = settings["eps_low"], settings["eps_high"]
+    sides = f"±{high:g}" if low == high else f"-{low:g} and +{high:g}"
+    return f"{_interval(math.exp(-low), math.exp(high))} in log space {sides}"
 
 
 def bounded_exp(log_value: Tensor) -> Tensor:
@@ -110,7 +142,7 @@ def reinforce_factors(logp: Tensor) -> Factors:
 
 
 @formula(r"A_{it}\,\log\pi_\theta(o_{it})", "A·log π")
-@surrogate(reinforce_factors)
+@surrogate(reinforce_factors, lambda s: "none (no ratio)")
 def reinforce(logp: Tensor, advantage: Tensor) -> Tensor:
     r"""Plain policy gradient, no ratio.
 
@@ -134,7 +166,7 @@ def ppo_clip_factors(
     r"\min\!\big(\rho_{it}A_{it},\ \mathrm{clip}(\rho_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big)",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
 )
-@surrogate(ppo_clip_factors)
+@surrogate(ppo_clip_factors, _clip_band)
 def ppo_clip(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Tensor:
@@ -173,7 +205,7 @@ def gspo_factors(
     r" s_i=\Big(\textstyle\prod_t \rho_{it}\Big)^{1/|o_i|}",
     "min(s·A, clip(s, 1-<eps_low>, 1+<eps_high>)·A), s = (Π_t ρ)^(1/|o_i|)",
 )
-@surrogate(gspo_factors, per_sequence=True)
+@surrogate(gspo_factors, _sequence_band, per_sequence=True)
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -208,7 +240,10 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
     r"\mathrm{sg}\big[\mathrm{clip}(\rho_{it},\,<low>,\,<high>)\big]\,A_{it}\,\log\pi_\theta(o_{it})",
     "sg[clip(ρ, <low>, <high>)]·A·log π",
 )
-@surrogate(cispo_factors)
+@surrogate(
+    cispo_factors,
+    lambda s: f"ratio capped to {_interval(max(0.0, s['low']), s['high'])} and detached",
+)
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high: float) -> Tensor:
     r"""The ratio is capped and detached: it scales the gradient of a token and never removes it.
 
@@ -239,7 +274,7 @@ def dual_clip_factors(
     r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,A\big)\ \text{for}\ A<0",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
 )
-@surrogate(dual_clip_factors)
+@surrogate(dual_clip_factors, lambda s: f"{_clip_band(s)}, dual clip {s['cap']:g} for A < 0")
 def dual_clip(
     logp: Tensor,
     old_logp: Tensor,
@@ -265,7 +300,7 @@ def dual_clip(
     r" s_{it}=\mathrm{sg}[s_i]\,\pi_\theta/\mathrm{sg}[\pi_\theta]",
     "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
 )
-@surrogate(gspo_factors)
+@surrogate(gspo_factors, _sequence_band)
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -303,7 +338,9 @@ def sequence_product_factors(
     r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
     "1/|o_i| · min(ρ_i·A, clip(ρ_i, 1-<eps_low>, 1+<eps_high>)·A), ρ_i = Π_t ρ",
 )
-@surrogate(sequence_product_factors, per_sequence=True)
+@surrogate(
+    sequence_product_factors, lambda s: f"product of ratios {_clip_band(s)}", per_sequence=True
+)
 def sequence_product(
     logp: Tensor,
     old_logp: Tensor,
@@ -332,9 +369,7 @@ def _clipped_log_ratio(
 ) -> Tensor:
     """Log-ratio with the side that the clip takes cut off: above for A > 0, below for A < 0."""
     value = logp - old_logp
-    return torch.where(
-        advantage > 0, limited(value, high=eps_high), limited(value, low=-eps_low)
-    )
+    return torch.where(advantage > 0, limited(value, high=eps_high), limited(value, low=-eps_low))
 
 
 def gmpo_factors(
@@ -358,7 +393,7 @@ def gmpo_factors(
     r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})\Big)^{1/|o_i|}A_i",
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
 )
-@surrogate(gmpo_factors, per_sequence=True)
+@surrogate(gmpo_factors, _log_band, per_sequence=True)
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,
@@ -393,7 +428,7 @@ def sapo_factors(
     r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ <tau_neg>",
     "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
 )
-@surrogate(sapo_factors)
+@surrogate(sapo_factors, lambda s: f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}")
 def sapo(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float
 ) -> Tensor:

@@ -13,37 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from ..objective import axes
 from ..objective.filters import drop_dead_groups
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe
-from ..rollouts import Rollouts
-
-
-def neutral_rollouts(
-    lengths: list[int], rewards: list[float], group: list[int], recipe: Recipe
-) -> Rollouts:
-    """On-policy rollouts with every optional field that a recipe may ask for, each as neutral as it can be.
-
-    Step rewards are there only where the baseline cannot do without them (process supervision): one step, the last token.
-    """
-    plain = Rollouts.from_lengths(lengths, rewards, group, max_new_tokens=max(lengths))
-    last = plain.mask & (torch.arange(max(lengths)) == plain.lengths[:, None] - 1)
-    reward = plain.reward
-    needs_steps = "token_reward" in axes.inputs_of(recipe.baseline, required=True)
-    return replace(
-        plain,
-        ref_logp=plain.logp,
-        reward_parts=reward[:, None],
-        token_reward=torch.where(last, reward[:, None], torch.nan) if needs_steps else None,
-        value=torch.full_like(plain.logp, 0.5),
-        greedy_reward=torch.full_like(reward, 0.5),
-        advantage=reward - 0.5,
-    )
 
 
 def advantages_by_count(recipe: Recipe, size: int) -> tuple[Tensor, Tensor]:
