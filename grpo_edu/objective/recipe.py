@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -278,6 +279,29 @@ class Recipe:
         if advantage.ndim == 1:
             advantage = advantage[:, None].expand(rollouts.mask.shape)
         return torch.where(inputs["mask"] & rollouts.scored[:, None], advantage, 0.0)  # type: ignore[index]
+
+    # --- what it needs ------------------------------------------------------------------------
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Every choice that is not None, axis by axis."""
+        return tuple(choice for axis in AXES for choice in _as_tuple(getattr(self, axis)))
+
+    @property
+    def needs_reference(self) -> bool:
+        """True where a choice looks at ``ref_logp``."""
+        return any("ref_logp" in axes.inputs_of(choice) for choice in self.choices)
+
+    def lacking(self, absent: Sequence[str]) -> list[str]:
+        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are absent.
+
+        Only the baseline asks ``Rollouts`` for ``advantage``; scale, surrogate and aggregation get the
+        advantage that is made from the baseline.
+        """
+        asked = set().union(*(axes.inputs_of(c, required=True) for c in self.choices))
+        if "advantage" not in axes.inputs_of(self.baseline):
+            asked.discard("advantage")
+        return sorted(asked.intersection(absent))
 
     # --- what it says -----------------------------------------------------------------------------------------------------
 
