@@ -145,12 +145,12 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     page = open_page(AggregationExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0]))
     first = row(page, "grpo", 0)
     expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "8")
-    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
+    assert float(first.get_attribute("data-push")) == pytest.approx(0.5**0.5 / 16, rel=1e-12)
     expect(first.locator("text").nth(1)).to_have_text("+0.0442")
     page.get_by_label("length of completion 1").press("ArrowRight")
     expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "9")
     assert cells(page, "grpo", 0).get_attribute("d").count("M") == 9
-    assert float(first.get_attribute("data-weight")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
+    assert float(first.get_attribute("data-push")) == pytest.approx(0.5**0.5 / 18, rel=1e-12)
     expect(first.locator("text").nth(1)).to_have_text("+0.0393")
     expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
     expect(row(page, "dr_grpo", 0).locator("text").nth(2)).to_have_text(
@@ -163,7 +163,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     page.get_by_label("reward of completion 2").press("Enter")
     page.get_by_label("reward of completion 4").press("Space")
     expect(page.locator(".note")).to_have_text("every reward is equal: no signal")
-    assert row(page, "grpo", 0).get_attribute("data-weight") == "0"
+    assert row(page, "grpo", 0).get_attribute("data-push") == "0"
     page.get_by_label("reward of completion 2").press("Enter")
     page.get_by_label("importance ratio of completion 1").press("End")
     expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
@@ -175,7 +175,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     page.get_by_label("recipe 2").select_option("cispo")
     expect(page.locator("section")).to_have_count(2)
     assert (
-        float(row(page, "cispo", 0).get_attribute("data-weight")) > 0
+        float(row(page, "cispo", 0).get_attribute("data-push")) > 0
     )  # its cap of 5 leaves a ratio of 2 alone
 
 

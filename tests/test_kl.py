@@ -156,7 +156,9 @@ def test_k3_of_a_huge_log_ratio_is_finite_and_pulls_nothing(d, dtype):
     limit = max(-20.0, min(20.0, -d))
     assert value.item() == pytest.approx(expm1(limit) - limit, rel=1e-6)
     assert torch.autograd.grad(value.sum(), logp)[0].item() == 0
-    assert axes.run(partial(k3.slope, beta=1.0), {"logp": logp.detach(), "ref_logp": ref}).item() == 0
+    assert (
+        axes.run(partial(k3.slope, beta=1.0), {"logp": logp.detach(), "ref_logp": ref}).item() == 0
+    )
 
 
 @settings(max_examples=300, deadline=None)

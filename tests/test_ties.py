@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 import torch
+from batches import product_of
 
 from grpo_edu import Recipe, Rollouts, recipe, token_weights
 from grpo_edu.objective import corrections, kl
@@ -42,13 +43,13 @@ def pushes(surrogate, log_ratio: float, advantage: float) -> list[float]:
         mask=torch.ones(1, 1, dtype=torch.bool),
         reward=torch.zeros(1, dtype=torch.float64),
         group=torch.zeros(1, dtype=torch.long),
-        advantage=torch.tensor([advantage], dtype=torch.float64),
+        given_advantage=torch.tensor([advantage], dtype=torch.float64),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # wide bands are meant here
         loss = Recipe(baseline=given, surrogate=surrogate, aggregation=token_sum)
     parts = factors(loss, rollouts, loss.plan(rollouts))
-    return [token_weights(loss, rollouts).item(), parts["weight"].item()]
+    return [token_weights(loss, rollouts).item(), product_of(parts).item()]
 
 
 BANDS = [ppo_clip, gspo, gspo_token, sequence_product, partial(dual_clip, cap=9.0)]
@@ -161,8 +162,8 @@ def test_no_setting_of_one_choice_reaches_another() -> None:
         mask=torch.ones(1, 2, dtype=torch.bool),
         reward=torch.ones(1),
         group=torch.zeros(1, dtype=torch.long),
-        advantage=torch.ones(1),
+        given_advantage=torch.ones(1),
     )
     parts = factors(loss, rollouts, loss.plan(rollouts))
     assert parts["correction"].tolist()[0] == pytest.approx([math.exp(-0.7)] * 2)
-    torch.testing.assert_close(parts["weight"], token_weights(loss, rollouts))
+    torch.testing.assert_close(product_of(parts), token_weights(loss, rollouts))

@@ -54,7 +54,7 @@ STRIPS = {
 
 def strips_data() -> pd.DataFrame:
     """Weights of two correct completions of 4 and 7 tokens, advantage 2, ratio 1, under three aggregations."""
-    rollouts = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
+    rollouts = Rollouts.from_lengths([4, 7], rewards=[1, 1], given_advantage=[2.0, 2.0])
     rows = []
     for name, choice in STRIPS.items():
         weights = token_weights(Recipe(name=name, baseline=given, aggregation=choice), rollouts)

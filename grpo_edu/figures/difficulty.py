@@ -29,7 +29,9 @@ from ..theory.difficulty import (
     objective,
     silent_probability,
     std_weight,
-    weight,
+)
+from ..theory.difficulty import (
+    prompt_weight as weight_at,
 )
 from .registry import figure
 
@@ -128,7 +130,7 @@ def weight_data() -> pd.DataFrame:
             {
                 "scheme": "RLOO",
                 "p": p,
-                "weight": weight(recipe("rloo"), p, 8),
+                "weight": weight_at(recipe("rloo"), p, 8),
                 "objective": objective(recipe("rloo"), p, 8),
             }
         )
@@ -136,7 +138,7 @@ def weight_data() -> pd.DataFrame:
             {
                 "scheme": "MaxRL, G = 16",
                 "p": p,
-                "weight": weight(recipe("maxrl"), p, 16),
+                "weight": weight_at(recipe("maxrl"), p, 16),
                 "objective": objective(recipe("maxrl"), p, 16),
             }
         )

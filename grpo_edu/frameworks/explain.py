@@ -478,7 +478,9 @@ def _advantage(recipe: Recipe) -> str:
 def push(recipe: Recipe) -> list[float]:
     """Weight of a token of a completion of 10 (A = +1) and of 100 tokens (A = -1), on policy, in one micro-batch."""
     plain = stripped(recipe, baseline=given_advantage, scale=unscaled)
-    rollouts = Rollouts.from_lengths([10, 100], [1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
+    rollouts = Rollouts.from_lengths(
+        [10, 100], [1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
+    )
     return token_weights(plain, rollouts)[:, 0].tolist()
 
 

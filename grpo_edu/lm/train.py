@@ -32,7 +32,7 @@ from .models import load
 from .sample import check_room, encode, end_ids, token_texts, write_lines
 from .tasks import Task
 
-NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "advantage")
+NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "given_advantage")
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,23 @@ class Input(NamedTuple):
 
     name: str
     shape: str
-    where: str
+    axes: tuple[str, ...]
     meaning: str
 
 
 TOKEN_AXES = ("surrogate", "correction", "kl")
-EVERYWHERE = "every axis"
-PLAN = "every axis but surrogate, correction and kl"
-CENTRED = "scale, aggregation and kl_aggregation"
+AGGREGATIONS = ("aggregation", "kl_aggregation")
+PLAN = ("rewards", "filters", "baseline", "scale", *AGGREGATIONS)
+EVERYWHERE = (*PLAN, *TOKEN_AXES)
 INPUTS = (
     Input("logp", "[N, T]", EVERYWHERE, "log-probability under the policy that is trained"),
     Input("old_logp", "[N, T]", EVERYWHERE, "log-probability under the behaviour policy"),
     Input("ref_logp", "[N, T]", EVERYWHERE, "log-probability under the reference policy"),
     Input("sampler_logp", "[N, T]", EVERYWHERE, "log-probability under the sampling engine"),
     Input("mask", "[N, T]", EVERYWHERE, "bool, tokens that are trained"),
-    Input("advantage", "[N] or [N, T]", EVERYWHERE, "given; centred for a scale; then scaled"),
+    Input("given_advantage", "[N] or [N, T]", PLAN, "advantage given from outside"),
+    Input("centred", "[N] or [N, T]", ("scale", *AGGREGATIONS), "what the baseline returned"),
+    Input("advantage", "[N, T]", (*AGGREGATIONS, *TOKEN_AXES), "centred and scaled"),
     Input("group", "[N]", PLAN, "prompt of each completion"),
     Input("reward", "[N]", PLAN, "reward, after the shaping so far"),
     Input("counted", "[N]", PLAN, "bool, rows whose reward enters the statistics"),
@@ -58,17 +60,12 @@ INPUTS = (
     Input("value", "[N, T]", PLAN, "value of the state before each token"),
     Input("greedy_reward", "[N]", PLAN, "reward of the prompt's greedy completion"),
     Input("max_new_tokens", "number", PLAN, "length limit of the sampler"),
-    Input("centred", "[N] or [N, T]", CENTRED, "what the baseline returned"),
 )
 
 
 def inputs_at(axis: str) -> list[str]:
     """Names of the inputs that a choice on this axis may ask for."""
-    if axis in TOKEN_AXES:
-        return [entry.name for entry in INPUTS if entry.where == EVERYWHERE]
-    return [
-        e.name for e in INPUTS if e.where != CENTRED or axis in CENTRED.replace(",", "").split()
-    ]
+    return [entry.name for entry in INPUTS if axis in entry.axes]
 
 
 Beta = Annotated[float, partial(number, low=0.0, high=1e6)]

@@ -38,5 +38,5 @@ def neutral_rollouts(
         token_reward=torch.where(last, reward[:, None], torch.nan) if needs_steps else None,
         value=torch.full_like(plain.logp, 0.5),
         greedy_reward=torch.full_like(reward, 0.5),
-        advantage=reward - 0.5,
+        given_advantage=reward - 0.5,
     )

@@ -57,18 +57,18 @@ class Plan:
     Args:
         mask: ``[N, T]`` bool, tokens that learn after filtering.
         advantage: ``[N, T]``, 0 under the mask and on rows without a score.
-        weight: ``[N, T]`` aggregation weight of the surrogate.
-        kl_weight: ``[N, T]`` aggregation weight of the KL term.
+        W: ``[N, T]`` aggregation weight of the surrogate.
+        W_kl: ``[N, T]`` aggregation weight of the KL term.
     """
 
     mask: Tensor
     advantage: Tensor
-    weight: Tensor
-    kl_weight: Tensor
+    W: Tensor
+    W_kl: Tensor
 
     def __getitem__(self, rows: Tensor | slice) -> Plan:
         """The given rows, for one micro-batch."""
-        return Plan(self.mask[rows], self.advantage[rows], self.weight[rows], self.kl_weight[rows])
+        return Plan(self.mask[rows], self.advantage[rows], self.W[rows], self.W_kl[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +159,9 @@ class Recipe:
         inputs.update(part._asdict())
         advantage = self._advantage(inputs, rollouts)
         inputs["advantage"] = advantage
-        weight = axes.run(self.aggregation, inputs).double()
-        kl_weight = (
-            axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else weight
-        )
-        return Plan(part.mask, advantage, weight, kl_weight), inputs
+        W = axes.run(self.aggregation, inputs).double()
+        W_kl = axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else W
+        return Plan(part.mask, advantage, W, W_kl), inputs
 
     def loss(
         self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None
@@ -194,7 +192,7 @@ class Recipe:
         value = -(self.corrected(plan, inputs) * axes.run(self.surrogate, inputs)).sum()
         kl = self.active_kl(rollouts)
         if kl is not None:
-            value = value + (plan.kl_weight.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
+            value = value + (plan.W_kl.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
         return value
 
     def active_kl(self, rollouts: Rollouts) -> Choice | None:
@@ -214,12 +212,10 @@ class Recipe:
 
     def corrected(self, plan: Plan, inputs: dict[str, Any]) -> Tensor:
         """``[N, T]`` aggregation weight times the importance correction, which is detached."""
-        weight = plan.weight.to(inputs["logp"].dtype)
-        return (
-            weight
-            if self.correction is None
-            else weight * axes.run(self.correction, inputs).detach()
-        )
+        W = plan.W.to(inputs["logp"].dtype)
+        if self.correction is None:
+            return W
+        return W * axes.run(self.correction, inputs).detach()
 
     def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
         """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
@@ -269,8 +265,8 @@ class Recipe:
 
     def _advantage(self, inputs: dict[str, Any], rollouts: Rollouts) -> Tensor:
         """``[N, T]`` scaled advantages, 0 under the mask and on unscored rows."""
-        centred = inputs["centred"] = axes.run(self.baseline, inputs)
-        advantage = axes.run(self.scale, {**inputs, "advantage": centred})
+        inputs["centred"] = axes.run(self.baseline, inputs)
+        advantage = axes.run(self.scale, inputs)
         if advantage.ndim == 2 and getattr(axes.function_of(self.surrogate), "per_sequence", False):
             raise ValueError(
                 f"{axes.describe(self.surrogate)} has one ratio per completion, but {axes.describe(self.baseline)} gives one "
@@ -293,14 +289,8 @@ class Recipe:
         return any("ref_logp" in axes.inputs_of(choice) for choice in self.choices)
 
     def lacking(self, absent: Sequence[str]) -> list[str]:
-        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are absent.
-
-        Only the baseline asks ``Rollouts`` for ``advantage``; scale, surrogate and aggregation get the
-        advantage that is made from the baseline.
-        """
+        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are absent."""
         asked = set().union(*(axes.inputs_of(c, required=True) for c in self.choices))
-        if "advantage" not in axes.inputs_of(self.baseline):
-            asked.discard("advantage")
         return sorted(asked.intersection(absent))
 
     # --- what it says -----------------------------------------------------------------------------------------------------

@@ -41,12 +41,12 @@ def gaps(recipe: Recipe, size: int) -> Tensor:
     return right[1:] - wrong[:-1]
 
 
-def weight(recipe: Recipe, p: float, size: int) -> float:
+def prompt_weight(recipe: Recipe, p: float, size: int) -> float:
     r"""w_G(p) of a recipe's advantage; 1 for REINFORCE and RLOO, (G-1)/G for Dr. GRPO."""
-    return weight_of(gaps(recipe, size), p)
+    return prompt_weight_of(gaps(recipe, size), p)
 
 
-def weight_of(gap: Tensor, p: float) -> float:
+def prompt_weight_of(gap: Tensor, p: float) -> float:
     r"""w_G(p) from the ``[G]`` gaps, for who needs it at many p."""
     size = len(gap)
     chances = [math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s) for s in range(size)]
@@ -113,7 +113,7 @@ def rerolled_weight(recipe: Recipe, p: float, size: int) -> float:
 
     (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
     """
-    return weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
+    return prompt_weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
 
 def frames(w: float, p: float) -> dict[str, float]:
@@ -141,7 +141,7 @@ def refilled_weights(recipe: Recipe, pass_rates: Sequence[float], size: int) -> 
     Source: DAPO (arXiv 2503.14476) §3.2, filter and refill.
     """
     live = sum(1 - silent_probability(p, size) for p in pass_rates) / len(pass_rates)
-    return [weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
+    return [prompt_weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
 
 
 def without_silent_groups(recipe: Recipe) -> Recipe:
