@@ -15,7 +15,10 @@ from grpo_edu.objective import aggregation as agg
 from grpo_edu.weights import factors, split
 
 pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
-pytestmark = pytest.mark.filterwarnings("default")  # what TRL and its imports warn of is theirs
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("default"),  # what TRL and its imports warn of is theirs
+]
 
 import trl  # noqa: E402
 from parity_trl import step  # noqa: E402

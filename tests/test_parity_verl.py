@@ -15,6 +15,7 @@ from grpo_edu.weights import factors, split
 
 if (why := parity_verl.missing()) is not None:
     pytest.skip(why, allow_module_level=True)
+pytestmark = pytest.mark.parity
 
 ESTIMATORS = [
     "grpo",
