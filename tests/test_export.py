@@ -159,6 +159,7 @@ def tiny_model(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
+@pytest.mark.parity
 def test_the_exported_script_trains_two_steps_in_two_processes(tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):

@@ -116,7 +116,7 @@ def test_the_scope_of_the_token_mean_changed_at_these_releases(at: str, scope: s
     # micro-batches of 2 and 8 tokens: 1/4 and 1/16 per micro-batch, 1/10 over the step
     rollouts = Rollouts.from_lengths([2, 8], [1, 0])
     recipe = preset("dapo" if at == "rlhf_book" else "grpo", at)
-    weight = recipe.plan(rollouts, split(2, 2)).weight[:, 0].tolist()
+    weight = recipe.plan(rollouts, split(2, 2)).W[:, 0].tolist()
     assert weight == pytest.approx([1 / 4, 1 / 16] if scope == "micro" else [1 / 10, 1 / 10])
 
 
@@ -131,9 +131,7 @@ def test_masked_rows_count_where_the_framework_counts_them() -> None:
     )
     counts = {"trl==1.16": 1 / 8, "verl==0.9.1": 1 / 8, "nemo_rl": 1 / 4}
     for at, expected in counts.items():
-        assert preset("grpo(paper)", at).plan(rollouts).weight[0, 0].item() == pytest.approx(
-            expected
-        )
+        assert preset("grpo(paper)", at).plan(rollouts).W[0, 0].item() == pytest.approx(expected)
 
 
 def test_every_preset_of_every_version_builds() -> None:

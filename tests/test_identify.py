@@ -156,6 +156,7 @@ def test_ddof_and_eps_are_read_off_the_gradient() -> None:
     assert identify(loss).advantage == "group_mean / group_std(ddof=0, eps=1e-06)"
 
 
+@pytest.mark.parity
 @pytest.mark.skipif(parity_verl.missing() is not None, reason=str(parity_verl.missing()))
 @pytest.mark.parametrize(
     ("mode", "aggregation", "expected"),
@@ -210,6 +211,7 @@ def test_verls_own_functions_are_identified(
     assert (found.aggregation, found.surrogate) == expected
 
 
+@pytest.mark.parity
 def test_trls_own_loss_is_identified() -> None:
     trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):

@@ -30,7 +30,7 @@ STRIPS = {
 def strips_data() -> pd.DataFrame:
     """Weights of two correct completions of 4 and 7 tokens, advantage 2, ratio 1, under three
     aggregations."""
-    rollouts = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
+    rollouts = Rollouts.from_lengths([4, 7], rewards=[1, 1], given_advantage=[2.0, 2.0])
     rows = []
     for name, choice in STRIPS.items():
         weights = token_weights(Recipe(name=name, baseline=given, aggregation=choice), rollouts)
@@ -84,16 +84,16 @@ def three_data() -> pd.DataFrame:
 
 def _panel(part: pd.DataFrame) -> dict[str, np.ndarray]:
     """What ``draw_map`` draws of the ledger of one recipe."""
-    weight = part.pivot(index="completion", columns="position", values="weight").to_numpy()
+    push = part.pivot(index="completion", columns="position", values="push").to_numpy()
     stopped = part.assign(stopped=(part.gate == 0) & (part.advantage != 0))
     clipped = stopped.pivot(index="completion", columns="position", values="stopped")
-    total = np.nansum(weight, axis=1)
+    total = np.nansum(push, axis=1)
     return {
-        "mask": ~np.isnan(weight),
-        "weight": weight,
+        "mask": ~np.isnan(push),
+        "push": push,
         "clipped": clipped.eq(True).to_numpy(),
-        "push": total / (~np.isnan(weight)).sum(axis=1),
-        "share": total / np.nansum(np.abs(weight)),
+        "mean": total / (~np.isnan(push)).sum(axis=1),
+        "share": total / np.nansum(np.abs(push)),
     }
 
 

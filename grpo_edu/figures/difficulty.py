@@ -32,7 +32,9 @@ from ..theory.difficulty import (
     objective,
     silent_probability,
     std_weight,
-    weight,
+)
+from ..theory.difficulty import (
+    prompt_weight as weight_at,
 )
 from .registry import figure
 
@@ -119,7 +121,7 @@ class Scheme:
 
 
 def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
-    w, h = (partial(f, scheme, size=size) for f in (weight, objective))
+    w, h = (partial(f, scheme, size=size) for f in (weight_at, objective))
     return Scheme(w, h, colour, "-.")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe
-from ..theory.difficulty import neutral_rollouts
 from .explain import band, penalty, push, stripped
 from .tables import framework, preset, versions_of
 

@@ -13,9 +13,9 @@ from ..biases import difficulty_bias, length_bias
 from ..objective import axes
 from ..objective.advantages import given as given_advantage
 from ..objective.advantages import unscaled
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
-from ..theory.difficulty import neutral_rollouts
 from ..weights import token_weights
 from . import labels
 from .expressions import evaluate, holds, in_range
@@ -478,7 +478,9 @@ def _advantage(recipe: Recipe) -> str:
 def push(recipe: Recipe) -> list[float]:
     """Weight of a token of a completion of 10 (A = +1) and of 100 tokens (A = -1), on policy, in one micro-batch."""
     plain = stripped(recipe, baseline=given_advantage, scale=unscaled)
-    rollouts = Rollouts.from_lengths([10, 100], [1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
+    rollouts = Rollouts.from_lengths(
+        [10, 100], [1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
+    )
     return token_weights(plain, rollouts)[:, 0].tolist()
 
 
@@ -502,27 +504,8 @@ def _aggregation(recipe: Recipe) -> str:
 
 def band(recipe: Recipe) -> str:
     """The clip band in ratio space, in words."""
-    from math import exp
-
-    name, s = axes.function_of(recipe.surrogate).__name__, axes.settings(recipe.surrogate)
-    if "eps_low" in s:
-        low, high = 1 - s["eps_low"], 1 + s["eps_high"]
-        if name == "gmpo":
-            low, high = exp(-s["eps_low"]), exp(s["eps_high"])
-        what = {
-            "gspo": "sequence ratio ",
-            "gspo_token": "sequence ratio ",
-            "sequence_product": "product of ratios ",
-        }.get(name, "")
-        cap = f", dual clip {s['cap']:g} for A < 0" if name == "dual_clip" else ""
-        return f"{what}[{low:.6g}, {high:.6g}]{' in log space ±' + format(s['eps_high'], 'g') if name == 'gmpo' else ''}{cap}"
-    if name == "cispo":
-        return f"ratio capped to [{max(0.0, s['low']):.6g}, {s['high']:.6g}] and detached"
-    return (
-        f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}"
-        if name == "sapo"
-        else "none (no ratio)"
-    )
+    surrogate = axes.function_of(recipe.surrogate)
+    return surrogate.band(axes.settings(recipe.surrogate))  # type: ignore[attr-defined]
 
 
 def _clip(recipe: Recipe, updates: float | None, lost: bool = False) -> str:

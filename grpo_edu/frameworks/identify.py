@@ -148,9 +148,9 @@ class Probe:
             "ref_logp": leaf.detach() if rollouts.ref_logp is None else rollouts.ref_logp,
             "old_logp": leaf.detach() if rollouts.old_logp is None else rollouts.old_logp,
         }
-        if not self.by_reward and rollouts.advantage is not None:
-            per_token = rollouts.advantage[:, None].expand_as(leaf)
-            values["advantage"] = rollouts.advantage if self.per_completion else per_token
+        if not self.by_reward and rollouts.given_advantage is not None:
+            per_token = rollouts.given_advantage[:, None].expand_as(leaf)
+            values["advantage"] = rollouts.given_advantage if self.per_completion else per_token
         try:
             loss = self.loss_fn(
                 **{theirs: values[ours] for ours, theirs in self.names.items()}, **self.settings
@@ -239,7 +239,7 @@ def _batch(
         mask=mask,
         reward=reward,
         group=torch.tensor(group),
-        advantage=advantage,
+        given_advantage=advantage,
         max_new_tokens=width,
         **others,
     )
@@ -319,7 +319,7 @@ def _without_advantage(rollouts: Rollouts) -> Rollouts:
     return replace(
         rollouts,
         reward=torch.zeros_like(rollouts.reward),
-        advantage=torch.zeros(len(rollouts), dtype=torch.float64),
+        given_advantage=torch.zeros(len(rollouts), dtype=torch.float64),
     )
 
 
@@ -343,7 +343,7 @@ def _candidates(by_reward: bool) -> list[tuple[tuple[Any, Any], Any, list[Tensor
                 Recipe(baseline=advantage[0], scale=advantage[1], aggregation=choice).plan(b)
                 for b in _batches()
             ]
-            found.append((advantage, choice, [plan.advantage * plan.weight for plan in plans]))
+            found.append((advantage, choice, [plan.advantage * plan.W for plan in plans]))
     return found
 
 
@@ -455,7 +455,7 @@ def _swept(
     base = _batch([tokens, tokens], [1.0, -0.5], [0, 0], tokens)
     advantage = torch.tensor([1.0, -1.0], dtype=torch.float64)
     row = 0 if sign > 0 else 1
-    base = replace(base, advantage=advantage, logp=torch.full_like(base.logp, -15.0))
+    base = replace(base, given_advantage=advantage, logp=torch.full_like(base.logp, -15.0))
     moved = torch.zeros_like(base.logp)
     moved[row, slice(None) if only is None else only] = math.log(ratio)
     off = replace(base, logp=base.logp + moved, old_logp=base.logp)

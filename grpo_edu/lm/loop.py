@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from ..objective.groups import is_dead
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
-from ..toys.training import OPTIMIZERS, needs_reference, one_of, shuffled, whole
+from ..toys.training import OPTIMIZERS, one_of, shuffled, whole
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
@@ -171,7 +171,7 @@ class Trainer:
         )
         if not self.settings.bf16_sampler and QuickLlama.fits(self.model):
             self.sampler = QuickLlama(self.model)
-        if self.reference is None and needs_reference(self.recipe):
+        if self.reference is None and self.recipe.needs_reference:
             self.reference = copy.deepcopy(self.model)
 
     def run(self, start: int = 0) -> Iterator[Step]:

@@ -25,7 +25,6 @@ from tqdm import tqdm
 from ..files import replacing
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
-from ..toys.training import lacking
 from . import lab, tasks
 from .experiments import versions
 from .loop import Settings, Step, Trainer
@@ -33,7 +32,7 @@ from .models import load
 from .sample import check_room, encode, end_ids, token_texts, write_lines
 from .tasks import Task
 
-NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts")
+NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "given_advantage")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def make_recipe(run: Run) -> Recipe:
         ValueError: it needs more than rewards, such as values or a greedy completion.
     """
     chosen = by_name(run.recipe)
-    if missing := lacking(chosen, NOT_DRAWN):
+    if missing := chosen.lacking(NOT_DRAWN):
         raise ValueError(
             f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has rewards, log-probs and a reference): "
             "expected a recipe of rewards alone, such as grpo, dr_grpo, rloo, dapo."

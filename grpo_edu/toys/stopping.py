@@ -32,7 +32,6 @@ from .training import (
     differentiate,
     generators,
     learn,
-    needs_reference,
     one_of,
     shuffled,
     uniform,
@@ -278,7 +277,7 @@ def first_gradient(
     batch = draw(theta, policy, training, sources)
     others = (
         {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]}
-        if needs_reference(chosen[0])
+        if chosen[0].needs_reference
         else {}
     )
     apart = Draw(tuple(a[:, None] for a in batch.actions), *(field[:, None] for field in batch[1:]))

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..objective import axes
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
 from ..weights import factors, split
@@ -27,12 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OPTIMIZERS = ("sgd", "adamw")
-ABSENT = (
-    "greedy_reward",
-    "value",
-    "token_reward",
-    "sampler_logp",
-)  # what no toy has; ``advantage`` comes from the baseline
+# fields of Rollouts that no toy has
+ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "given_advantage")
 LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 
 
@@ -167,41 +162,11 @@ def checked(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
             f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each with its own name."
         )
     for one in chosen:
-        if missing := lacking(one, ABSENT):
+        if missing := one.lacking(ABSENT):
             raise ValueError(
                 f"{one.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not have: take another."
             )
     return chosen
-
-
-def lacking(recipe: Recipe, absent: Sequence[str]) -> list[str]:
-    """The fields of ``Rollouts`` that a recipe cannot do without, among those that are absent; an advantage from outside is one."""
-    asked = set().union(*(axes.inputs_of(c, required=True) for c in choices(recipe)))
-    return sorted(
-        asked & {*absent} | ({"advantage"} & axes.inputs_of(recipe.baseline, required=True))
-    )
-
-
-def choices(recipe: Recipe) -> list[axes.Choice]:
-    """Every choice of a recipe that is not None."""
-    single = (
-        recipe.baseline,
-        recipe.scale,
-        recipe.surrogate,
-        recipe.aggregation,
-        recipe.correction,
-        recipe.kl,
-    )
-    return [
-        c
-        for c in (*single, recipe.kl_aggregation, *recipe.rewards, *recipe.filters)
-        if c is not None
-    ]
-
-
-def needs_reference(recipe: Recipe) -> bool:
-    """True where a choice looks at ``ref_logp``."""
-    return any("ref_logp" in axes.inputs_of(choice) for choice in choices(recipe))
 
 
 def differentiate(
@@ -258,11 +223,11 @@ def differentiate(
                     (factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign()
                 )
             else:  # on policy still: nothing is clipped
-                made.append((now.mask, now.advantage, now.weight, now.kl_weight))
+                made.append((now.mask, now.advantage, now.W, now.W_kl))
         return torch.stack(losses), clipped, made
 
     leaf = theta.detach().requires_grad_()
-    given = [(plan.mask, plan.advantage, plan.weight, plan.kl_weight) for plan in plans]
+    given = [(plan.mask, plan.advantage, plan.W, plan.W_kl) for plan in plans]
     loss, clipped, made = torch.vmap(one_seed)(leaf, draw, dict(others), given)
     loss.sum().backward()
     assert leaf.grad is not None
@@ -335,7 +300,7 @@ def learn(
     leaves = [start.expand(len(numbers), *start.shape).clone() for _ in recipes]
     rates = [(learning_rates or {}).get(one.name, training.learning_rate) for one in recipes]
     stepper, rows = optimiser(leaves, training, rates), []
-    frozen = any(map(needs_reference, recipes))
+    frozen = any(recipe.needs_reference for recipe in recipes)
     for step in tqdm(
         range(training.steps), desc="training", disable=None if progress else True, leave=False
     ):

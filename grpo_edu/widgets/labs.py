@@ -108,10 +108,8 @@ def accumulation_picture(name: str, micro_batches: int, longest: int, local: boo
     rollouts = Rollouts.from_lengths(lengths, [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=128)
     loss = recipe(name).but(name, kl=None)
     parts = split(8, int(micro_batches))
-    whole = loss.plan(rollouts).weight[:, 0]
-    weight = (
-        local_weight(loss, rollouts, parts) if local else loss.plan(rollouts, parts).weight[:, 0]
-    )
+    whole = loss.plan(rollouts).W[:, 0]
+    weight = local_weight(loss, rollouts, parts) if local else loss.plan(rollouts, parts).W[:, 0]
     return draw.factors_of_split((weight / whole).tolist(), lengths, parts.tolist(), name, local)
 
 
@@ -122,7 +120,7 @@ def local_weight(loss: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> torch
     weight = torch.zeros(len(rollouts), dtype=torch.float64)
     for part in parts.unique():
         rows = (parts == part).nonzero()[:, 0]
-        weight[rows] = alone.plan(rollouts[rows]).weight[:, 0] / len(parts.unique())
+        weight[rows] = alone.plan(rollouts[rows]).W[:, 0] / len(parts.unique())
     return weight
 
 
@@ -179,7 +177,7 @@ def long_shares(longest: int) -> dict[str, float]:
 
 
 def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
-    push = Recipe(aggregation=aggregation).plan(rollouts).weight.sum(dim=1)
+    push = Recipe(aggregation=aggregation).plan(rollouts).W.sum(dim=1)
     return (push[0] / push.sum()).item()
 
 
