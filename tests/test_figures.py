@@ -50,10 +50,10 @@ def test_strips_have_the_hand_numbers_of_the_book_with_the_advantage_put_back():
 def test_the_map_of_three_completions_draws_its_table():
     figured = FIGURES["weight_map_three_completions"]
     table = figured.data()
-    table.loc[(table.recipe == "dapo") & (table.completion == 2), "weight"] *= 2
+    table.loc[(table.recipe == "dapo") & (table.completion == 2), "push"] *= 2
     panels = [axis.images[0].get_array() for axis in figured.draw(table).axes if axis.images]
     for panel, (_, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
-        assert panel.compressed().tolist() == part.weight.tolist()
+        assert panel.compressed().tolist() == part.push.tolist()
 
 
 def test_clip_gradient_is_the_advantage_times_the_ratio_in_live_cells_and_zero_in_two_of_six():
@@ -206,6 +206,9 @@ def test_at_the_first_update_of_each_rollout_every_ratio_is_one_and_nothing_is_c
     assert table["clip fraction"].max() > 0
     assert table["reference"].nunique() == 1
     assert table["sampler"].nunique() == 3
+    p, q = table["policy"], table["reference"]  # the KL in double precision
+    exact = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert np.allclose(table["kl"], exact, rtol=1e-14, atol=1e-15)
     assert np.allclose(first["sampler"], first["policy"])
 
 

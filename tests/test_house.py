@@ -22,7 +22,6 @@ AGAINST_ORDER = {
     "grpo_edu.lm.analysis -> grpo_edu.toys.compare",
     "grpo_edu.lm.command -> grpo_edu.cli",
     "grpo_edu.lm.loop -> grpo_edu.toys.training",
-    "grpo_edu.lm.train -> grpo_edu.toys.training",
     "grpo_edu.toys.command -> grpo_edu.cli",
     "grpo_edu.toys.command -> grpo_edu.plots.dynamics",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -168,8 +169,7 @@ def policies_data() -> pd.DataFrame:
                     "ratio, right": p / p_old,
                     "ratio, wrong": (1 - p) / (1 - p_old),
                     "clip fraction": (parts["gate"] == 0).double().mean().item(),
-                    "kl": p * torch.tensor(p / p_ref).log().item()
-                    + (1 - p) * torch.tensor((1 - p) / (1 - p_ref)).log().item(),
+                    "kl": p * math.log(p / p_ref) + (1 - p) * math.log((1 - p) / (1 - p_ref)),
                 }
             )
             theta = (theta - RATE * gradient).detach().requires_grad_()
