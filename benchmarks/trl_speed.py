@@ -25,10 +25,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+SMOLLM2 = {"prompts": 4, "samples": 4, "learning_rate": 1e-6}
 CASES: dict[str, dict[str, Any]] = {
     "tiny": {"prompts": 16, "samples": 8, "max_new_tokens": 48, "steps": 25, "learning_rate": 1e-4},
-    "smollm2": {"prompts": 4, "samples": 4, "max_new_tokens": 32, "steps": 3, "learning_rate": 1e-6},
-    "memory": {"prompts": 4, "samples": 4, "max_new_tokens": 256, "steps": 1, "learning_rate": 1e-6},
+    "smollm2": {**SMOLLM2, "max_new_tokens": 32, "steps": 3},
+    "memory": {**SMOLLM2, "max_new_tokens": 256, "steps": 1},
     "smoke": {"prompts": 2, "samples": 2, "max_new_tokens": 4, "steps": 1, "learning_rate": 1e-4},
 }  # fmt: skip
 SIDES = {
@@ -61,7 +62,7 @@ def model_and_questions(case: str) -> tuple[Any, Any, list[tuple[str, str]]]:
 
 
 def reward_of(case: str) -> Any:
-    """(completion, answer) -> 1 or 0; on SmolLM2 the parity of the length, so that no group is dead for long."""
+    """(completion, answer) -> 1 or 0; on SmolLM2 the parity of the length, few groups die."""
     from grpo_edu.lm import lab
 
     return lab.reward if case in LAB else lambda completion, answer: float(len(completion) % 2)

@@ -1,4 +1,4 @@
-"""The training loop: log-probs in chunks, micro-batches, masks, ratio 1, refill, placebo, reference, sampler."""
+"""The training loop: log-probs, micro-batches, masks, ratio 1, refill, placebo, sampler."""
 
 from __future__ import annotations
 
@@ -212,7 +212,6 @@ def test_dropping_finished_rows_changes_no_probability():
     assert drawn.mask.sum(1).unique().numel() > 5
     both = torch.cat([ids, drawn.ids], 1), torch.cat([attention, drawn.mask.long()], 1)
     assert torch.allclose(token_logp(net, *both, drawn.mask)[0].detach(), drawn.logp, atol=2e-5)
-
 
 
 def test_each_distinct_prompt_is_read_once_and_each_row_gets_its_own():

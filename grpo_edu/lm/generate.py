@@ -1,4 +1,4 @@
-"""Drawing tokens one after the other, with the log-probability of each: the loop behind ``sample`` and behind training."""
+"""Drawing tokens one after the other, with the log-probability of each, for sample and training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# (tokens so far [n, t], new tokens [n], their rows among the N [n], generator) -> (tokens [n], True where the policy's own [n])
+# (tokens so far [n, t], new tokens [n], their rows among the N [n], generator)
+# -> (tokens [n], True where the policy's own [n])
 Environment = Callable[[Tensor, Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
 # (tokens so far [n, t], still running [n]) -> True where a completion ends here [n]
 Stopped = Callable[[Tensor, Tensor], Tensor]
@@ -22,7 +23,7 @@ class Completions:
 
     Args:
         ids: ``[N, T]`` token numbers; 0 where the mask is False.
-        logp: ``[N, T]`` float32, log-probability of each token under the distribution it was drawn from.
+        logp: ``[N, T]`` float32, log-probability of each token where it was drawn.
         mask: ``[N, T]`` bool, True up to and including the first end token.
         truncated: ``[N]`` bool, True where the limit came before an end.
         own: ``[N, T]`` bool, True where the policy chose the token, False where an environment did.
@@ -49,7 +50,7 @@ def generate(
     environment: Environment | None = None,
     compact: bool = False,
 ) -> Completions:
-    r"""One completion per row, drawn token by token from :math:`\mathrm{softmax}(z_t / \tau)` in float32.
+    r"""One completion per row, drawn from :math:`\mathrm{softmax}(z_t / \tau)` in float32.
 
     Args:
         model: causal language model with a key-value cache, in eval mode.
@@ -60,8 +61,9 @@ def generate(
         generator: the only source of randomness, on the model's device.
         temperature: τ, positive.
         stopped: ends a completion for another reason than an end token.
-        environment: may replace a token that was drawn; what it writes is no choice of the policy's (``own`` is False).
-        compact: drop finished rows from the batch and the cache. Quicker where lengths differ; the draws are others.
+        environment: may replace a token that was drawn; ``own`` is False on what it writes.
+        compact: drop finished rows from the batch and the cache. This is quicker where lengths
+            differ, and draws other tokens.
     """
     rows = torch.arange(len(ids), device=ids.device)
     alive = torch.ones_like(rows, dtype=torch.bool)
@@ -129,7 +131,8 @@ def read_prompts(
         options: further arguments of the model.
 
     Returns:
-        the model's output for U prompts, the cache of keys and values for N rows, ``[N]`` the prompt of each row.
+        the model's output for U prompts, the cache of keys and values for N rows, and ``[N]`` the
+        prompt of each row.
     """
     both, row_prompt = torch.cat([ids, attention], dim=1).unique(dim=0, return_inverse=True)
     prompts, seen = both.chunk(2, dim=1)

@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens, in chunks: memory does not grow with batch x length x vocabulary."""
+"""Log-probabilities of given tokens, in chunks, so that only a part of the logits is ever held."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def token_logp(
 
     .. math:: \log\mathrm{softmax}(z_t / \tau)_{o_t}, \qquad H_t = -\sum_v p_{tv} \log p_{tv}
 
-    Only tokens under the mask are projected on the vocabulary, a chunk of them at a time; in the backward pass each chunk
-    is computed again, so that its logits are never kept.
+    Each distinct prompt is read once, and its keys and values are shared by its completions. Only
+    tokens under the mask are projected on the vocabulary, a chunk at a time; in the backward
+    pass each chunk is computed again, so that its logits are never kept.
 
     Args:
         model: causal language model.
@@ -43,7 +44,8 @@ def token_logp(
         chunk: logits held at a time.
 
     Returns:
-        log-probs ``[N, T]`` float32, 0 under the mask, with a graph where gradients are on; entropies ``[N, T]``, detached.
+        log-probs ``[N, T]`` float32, 0 where the mask is False, with a graph if gradients are on;
+        entropies ``[N, T]``, detached.
     """
     width = mask.shape[1]
     targets = ids[:, -width:][mask]
@@ -69,7 +71,7 @@ def token_logp(
 
 
 def _states(model: Any, field: str, ids: Tensor, attention: Tensor, width: int) -> Tensor:
-    """``[N, T, ...]`` output from which each of the T completion tokens is predicted; each prompt is read once."""
+    """``[N, T, ...]`` outputs that predict the T completion tokens; each prompt is read once."""
     prompt = ids.shape[1] - width
     read, cache, row_prompt = read_prompts(model, ids[:, :prompt], attention[:, :prompt])
     first = getattr(read, field)[row_prompt, -1:]
@@ -90,7 +92,8 @@ def _project(
 ) -> tuple[Tensor, Tensor]:
     """One chunk; ``again``: forget the logits and compute them again in the backward pass."""
     if again and torch.is_grad_enabled():
-        return checkpoint(_scores, head, states, targets, temperature, use_reentrant=False)  # type: ignore[return-value]
+        given = (head, states, targets, temperature)
+        return checkpoint(_scores, *given, use_reentrant=False)  # type: ignore[return-value]
     return _scores(head, states, targets, temperature)
 
 

@@ -422,5 +422,9 @@ def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
     if settings.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
     return torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0, fused=True
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        weight_decay=0.0,
+        fused=True,
     )
