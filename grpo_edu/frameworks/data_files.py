@@ -101,7 +101,7 @@ class Conditional:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Conditional):
-    """``axis`` makes ``choice`` with ``settings``; or ``not_covered`` says what no axis expresses."""
+    """``axis`` makes ``choice`` with ``settings``, or ``not_covered`` says what has no axis."""
 
     axis: str
     choice: str = ""
@@ -118,7 +118,7 @@ class Rule(Conditional):
             choice_named(self.choice)
 
     def wrapped(self) -> tuple[str, dict[str, Any]]:
-        """Name and settings of the formula inside: ``per_micro_batch(sequence_mean)`` -> the latter."""
+        """Name and settings of the formula inside: that of ``inner`` for ``per_micro_batch``."""
         for name in WRAPPERS:
             inner = self.settings.get(name)
             if isinstance(inner, dict):
@@ -247,7 +247,7 @@ class Framework:
         }
 
     def changes(self) -> list[str]:
-        """The versions at which a default or a rule changed, in order, with the oldest and newest."""
+        """The versions at which a default or a rule changed, with the oldest and the newest."""
         marks = {x.since for option in self.option.values() for x in option.history}
         ranges = [entry.versions for entry in (*self.rule, *self.trap, *self.preset)]
         marks |= {part.strip(" <>=") for text in ranges for part in text.split(",") if part}
@@ -364,7 +364,7 @@ def _made(
             near = difflib.get_close_matches(key, hints, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
             raise ValueError(
-                f"{where(key)}: unknown key '{key}' in a {kind.__name__}: {meant}"
+                f"{where(key)}: unknown key '{key}' in {kind.__name__}: {meant}"
                 f"Expected {', '.join(hints)}."
             )
     values = {key: _typed(value, hints[key], key, where) for key, value in raw.items()}
@@ -372,7 +372,7 @@ def _made(
     required = (f.name for f in fields(kind) if f.default is f.default_factory is MISSING)
     missing = [name for name in required if name not in values]
     if missing:
-        raise ValueError(f"{where('')}: a {kind.__name__} needs {', '.join(missing)}.")
+        raise ValueError(f"{where('')}: {kind.__name__} needs {', '.join(missing)}.")
     try:
         return kind(**values)
     except ValueError as error:

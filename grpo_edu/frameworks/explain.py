@@ -211,7 +211,7 @@ def _trap_of_unknown(table: Framework, entry: Entry, names: list[str]) -> list[T
 
 
 def _normalised(option: Option, name: str, entry: Entry) -> Entries:
-    """A value as the rules write it: its spelling, or a pair such as ``0.2 0.28`` as two options."""
+    """A value as the rules spell it; a pair such as ``0.2 0.28`` as two options."""
     value = option.spelling.get(str(entry.value).lower(), entry.value)
     pair = value.split("_") if isinstance(value, str) else value
     if not option.into or not isinstance(pair, list) or len(pair) != 2:

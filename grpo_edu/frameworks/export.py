@@ -270,7 +270,7 @@ def _for_settings(rule: Rule, choice: Choice | None, table: Framework, version: 
 
 
 def _solved(expression: str, option: str, value: Any, defaults: dict[str, Any]) -> Any:
-    """The value of an option that makes an expression equal to ``value``; None: its default does."""
+    """The option's value that makes an expression equal ``value``; None: its default does."""
 
     def computed(x: Any) -> Any:
         return evaluate(expression, {**defaults, option: x})
@@ -339,9 +339,12 @@ def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
     )
 
 
-TRL_SCRIPT = '''"""{name}, run by TRL. accelerate launch --num_processes 8 train.py --model MODEL --data prompts.jsonl --out runs/first
+TRL_SCRIPT = '''"""{name}, run by TRL.
 
-prompts.jsonl holds one object a line with "prompt" and "answer". More machines: accelerate config, then the same command on each.
+accelerate launch --num_processes 8 train.py --model MODEL --data prompts.jsonl --out runs/first
+
+prompts.jsonl holds one object a line with "prompt" and "answer".
+More machines: accelerate config, then the same command on each.
 """
 
 import argparse
@@ -379,7 +382,9 @@ if __name__ == "__main__":
         logging_steps=1,
 {keywords}    )
     data = load_dataset("json", data_files=args.data, split="train")
-    trainer = {trainer}Trainer(model=args.model, args=config, train_dataset=data, reward_funcs=[right{extra}])
+    trainer = {trainer}Trainer(
+        model=args.model, args=config, train_dataset=data, reward_funcs=[right{extra}]
+    )
     trainer.train()
     trainer.save_model(args.out)
 '''

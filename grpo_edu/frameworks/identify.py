@@ -70,7 +70,7 @@ class Identified:
 
     @property
     def name(self) -> str:
-        """The faults, else the recipe in words, else "unknown"; then the switches without effect."""
+        """The faults, else the recipe in words, else "unknown"; then the idle switches."""
         from .labels import describe
 
         parts = self.faults or [describe(self.recipe) if self.recipe else "unknown"]
@@ -557,7 +557,7 @@ def _soft_gate(curves: dict[float, Curve]) -> Any:
 def _sequence_surrogate(probe: Probe, kind: str, faults: list[str], evidence: Evidence) -> Any:
     """One ratio for the completion: its clip, and whether single tokens are cut (GMPO).
 
-    ``kind``: the ratio is the ``product`` or the geometric ``mean`` of the tokens', or neither ("").
+    ``kind``: the ratio is the ``product`` or geometric ``mean`` of the tokens', or neither ("").
     """
     curves = _curves(probe, power=4 if kind == "product" else 1)
     high = _edge(curves[1.0], low=False)

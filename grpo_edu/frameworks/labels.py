@@ -11,7 +11,7 @@ from ..objective.recipe import Recipe
 from .data_files import WRAPPERS
 
 NO_LABEL = "this is a loss that no axis here expresses: see what is left out"
-# the same loss up to a detail that has a line of its own (dual clip, ε, groups of one, micro-batches)
+# the same loss up to a detail: dual clip, ε, groups of one, micro-batches
 FAMILY = {
     "dual_clip": "ppo_clip",
     "gspo_token": "gspo",
@@ -98,7 +98,7 @@ def differences(recipe: Recipe, name: str) -> list[str]:
 
 
 def describe(recipe: Recipe) -> str:
-    """The recipe in words: "GRPO's advantage with a token mean over the optimiser step, PPO clip"."""
+    """The recipe in words: "GRPO's advantage with a plain sum over tokens, PPO clip"."""
     parts = essence(recipe)
     pair = (parts["baseline"], parts["scale"])
     advantage = ADVANTAGE.get(pair, " / ".join(pair))

@@ -66,9 +66,7 @@ def read(source: str | Path) -> tuple[str, Reading]:
     text = str(source) if is_text else _file_text(Path(source))
     name = "" if is_text else Path(source).name
     if len(text) > MAX_CHARACTERS:
-        raise ValueError(
-            f"source has more than {MAX_CHARACTERS:,} characters: {INSTEAD}, and nothing else in it."
-        )
+        raise ValueError(f"source has more than {MAX_CHARACTERS:,} characters: {INSTEAD}.")
     try:
         reading = _reader(name, text)(text)
     except (RecursionError, MemoryError):
@@ -95,13 +93,15 @@ def _reader(name: str, text: str) -> Any:
 
 
 def _file_text(path: Path) -> str:
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: expected a YAML, Python or shell file.")
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(
+            f"{path} is a folder: expected a YAML, Python or shell file."
+        ) from None
     except OSError as error:
         raise OSError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from None
     except ValueError:

@@ -1,6 +1,6 @@
 """A little of bash, read and never run.
 
-What is read: variables, ``${VAR:-default}``, ``$((…))``, quotes, arrays, continued lines, comments.
+What is read: variables, ``${VAR:-default}``, ``$((…))``, quotes, arrays, comments.
 """
 
 from __future__ import annotations

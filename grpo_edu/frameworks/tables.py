@@ -1,4 +1,4 @@
-"""One data file per framework: options with their history, rules from options to axes, presets, traps.
+"""One data file per framework: options with history, rules from options to axes, presets, traps.
 
 A rule says: *when* these options hold, this axis makes this choice. The same rules read a config,
 make a preset and, read backwards, export a recipe. To correct a fact, edit the file in ``data/``;
@@ -61,7 +61,7 @@ def framework(name: str) -> Framework:
 
 
 def fill_in(table: Framework, given: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """All option values of a run: the version's defaults, then those of the trainer, then the user's.
+    """All option values of a run: the version's defaults, the trainer's, then the user's.
 
     An option that the version does not have is None.
     """
