@@ -194,8 +194,11 @@ def _flat(node: Any, prefix: str) -> Iterator[Entry]:
         if isinstance(value, yaml.MappingNode):
             yield from _flat(value, f"{name}.")
         elif isinstance(value, yaml.SequenceNode):
-            plain = (isinstance(item, yaml.ScalarNode) and item.value for item in value.value)
-            yield Entry(name, ["..." if item is False else scalar(item) for item in plain], line)
+            items = [
+                scalar(item.value) if isinstance(item, yaml.ScalarNode) else "..."
+                for item in value.value
+            ]
+            yield Entry(name, items, line)
         else:
             quoted = value.style in ("'", '"')
             yield Entry(name, value.value if quoted else scalar(value.value or "null"), line)
