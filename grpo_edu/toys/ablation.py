@@ -11,8 +11,9 @@ from ..objective.advantages import group_mean, unscaled
 from ..objective.aggregation import constant, sequence_mean
 from ..objective.catalog import CLIP, STD
 from ..objective.recipe import Recipe
+from ..statistics import interval
 from . import stopping
-from .compare import interval, matched_learning_rate, push_sizes
+from .compare import matched_learning_rate, push_sizes
 from .stopping import Stopping
 from .training import Training
 
@@ -70,9 +71,9 @@ def ablate(
         )
     policy = policy or Stopping(right=(0.05,) * 4 + (0.5,) * 4)
     training = training or Training(steps=10, prompts=8, samples=16, learning_rate=1.0)
-    named = cells()
-    recipes = list(named.values())
-    rates = {one.name: training.learning_rate for one in recipes}
+    by_cell = cells()
+    recipes = list(by_cell.values())
+    rates = {recipe.name: training.learning_rate for recipe in recipes}
     if match:
         batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
         rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
@@ -80,11 +81,13 @@ def ablate(
         recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress
     )
     ends = {
-        cell: outcomes(table.loc[table["recipe"] == one.name], policy)
-        for cell, one in named.items()
+        cell: outcomes(table.loc[table["recipe"] == recipe.name], policy)
+        for cell, recipe in by_cell.items()
     }
     rows = [
-        {"aggregation": a, "scale": s, **_row(ends[a, s], o)} for (a, s) in named for o in OUTCOMES
+        {"aggregation": a, "scale": s, **_row(ends[a, s], o)}
+        for (a, s) in by_cell
+        for o in OUTCOMES
     ]
     by_aggregation = _mean([ends["sequence_mean", s] - ends["constant", s] for s in SCALES])
     by_scale = _mean([ends[a, "group_std"] - ends[a, "unscaled"] for a in AGGREGATIONS])
@@ -112,7 +115,8 @@ def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
     import pandas as pd
 
     start = torch.tensor(policy.attempts, dtype=torch.float64)
-    hard, medium = start <= HARD, (start - MEDIUM).abs() <= 0.1
+    hard = start <= HARD
+    medium = (start - MEDIUM).abs() <= 0.1
     if not hard.any() or not medium.any():
         raise ValueError(
             f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM})."
@@ -121,7 +125,8 @@ def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
     rates = torch.tensor(end[[f"pass_rate_{k}" for k in range(len(start))]].to_numpy())
     at_first = policy.pass_rate(policy.start())
     gain = rates.clamp(1e-12, 1 - 1e-12).logit() - at_first.logit()
-    hard_gain, medium_gain = gain[:, hard].mean(1).numpy(), gain[:, medium].mean(1).numpy()
+    hard_gain = gain[:, hard].mean(1).numpy()
+    medium_gain = gain[:, medium].mean(1).numpy()
     columns = {
         "length_gap": end["gap"],
         "stop_gap": end["stop_gap"],

@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..draws import shuffled, uniform
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
 from ..objective.surrogates import ppo_clip
-from .training import Draw, Seen, Training, checked, learn, shuffled, uniform, whole
+from ..settings import whole
+from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+TRAINING = Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,10 @@ def clip_recipes(eps_high: Sequence[float] = (0.2, 0.28, 0.4)) -> list[Recipe]:
     """GRPO advantages and a token mean under several upper clip bounds; only ``eps_high`` differs."""
     base = by_name("dapo(step)")
     return [
-        base.but(f"eps_high={e:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(e)))
-        for e in eps_high
+        base.but(
+            f"eps_high={high:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(high))
+        )
+        for high in eps_high
     ]
 
 
@@ -101,7 +108,7 @@ def train(
 
     Args:
         recipes: one or several; None: ``clip_recipes()``.
-        setting, training: settings; None: the defaults, with 16 updates per rollout.
+        setting, training: settings; None: the defaults, ``TRAINING`` with 16 updates per rollout.
         seeds: how many (0 … n-1), or which.
         learning_rates: per recipe name.
         progress: a bar on a terminal.
@@ -116,23 +123,23 @@ def train(
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
     setting = setting or Arms()
-    training = training or Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
+    training = training or TRAINING
     return learn(
-        checked(clip_recipes() if recipes is None else recipes),
+        trainable(clip_recipes() if recipes is None else recipes),
         setting.start(training.prompts),
         lambda theta, sources: draw(theta, setting, training, sources),
         partial(logp_of, training.samples),
         training,
         seeds=seeds,
         max_new_tokens=1,
-        observe=lambda theta, batch, seen: _columns(theta, setting, batch, seen),
+        observe=lambda theta, batch, stats: _columns(theta, setting, batch, stats),
         learning_rates=learning_rates,
         progress=progress,
     )
 
 
 def _columns(
-    theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None
+    theta: Tensor, setting: Arms, batch: Draw | None, stats: UpdateStats | None
 ) -> dict[str, Tensor]:
     chance = torch.softmax(theta, -1)
     entropy = -torch.xlogy(chance, chance).sum(-1).mean(1)
@@ -149,15 +156,17 @@ def _columns(
         "gradient_norm",
     )
     columns |= dict.fromkeys((*names, "norm_clipped"), nothing)
-    if batch is None or seen is None:
+    if batch is None or stats is None:
         return columns
-    clipped, picked = seen.clipped[..., 0], batch.actions[1]
-    up, down = clipped.clamp(min=0), -clipped.clamp(max=0)
+    clipped = stats.clipped[..., 0]
+    picked = batch.actions[1]
+    up = clipped.clamp(min=0)
+    down = -clipped.clamp(max=0)
     columns |= {"reward": batch.reward.mean(1), "clip_fraction": clipped.abs().mean(1)}
     columns |= {"clip_up": up.mean(1), "clip_down": down.mean(1)}
     columns |= {"prob_up_clipped": (up * picked).sum(1) / up.sum(1), "prob_sampled": picked.mean(1)}
     return columns | {
-        "loss": seen.loss,
-        "gradient_norm": seen.gradient_norm,
-        "norm_clipped": seen.norm_clipped,
+        "loss": stats.loss,
+        "gradient_norm": stats.gradient_norm,
+        "norm_clipped": stats.norm_clipped,
     }

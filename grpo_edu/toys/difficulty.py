@@ -14,20 +14,23 @@ Both count every completion they drew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..draws import seed_numbers, shuffled
 from ..objective.recipe import Recipe
-from .training import Draw, Seen, Training, checked, generators, learn, one_of, shuffled, whole
+from ..settings import one_of, whole
+from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TRAINING = Training(steps=300, prompts=50, samples=16, learning_rate=10.0)
 SAMPLING = ("plain", "refill", "reroll")
 WIDTH = 0.15  # of a feature's bump, in units of the whole range of difficulty
 
@@ -99,11 +102,22 @@ class Difficulty:
         return self.pass_rates.logit() + theta @ self.design.T
 
 
+class Groups(NamedTuple):
+    """Groups of one seed: ``prompts`` ``[P]``; ``right`` ``[P, G]`` bool; ``live`` ``[P]``, True where rewards differ."""
+
+    prompts: Tensor
+    right: Tensor
+    live: Tensor
+
+
 def _groups(
     rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
-    """Prompts ``[P]``, right or wrong ``[P, G]``, and completions drawn, of one seed with pass rates ``[Q]``."""
-    kept, live_count, drawn, prompts = [], 0, 0, torch.empty(0, dtype=torch.long)
+) -> tuple[Groups, int]:
+    """The groups of one step of one seed with pass rates ``[Q]``, and how many completions were drawn for them."""
+    rounds: list[Groups] = []
+    live_count = 0
+    drawn = 0
+    prompts = torch.empty(0, dtype=torch.long)
     for _ in range(1 if setting.sampling == "plain" else setting.rounds):
         if setting.sampling != "reroll" or not len(prompts):
             prompts = torch.randperm(setting.prompts, generator=source)[: training.prompts]
@@ -111,28 +125,27 @@ def _groups(
         right = torch.rand(chance.shape, generator=source, dtype=torch.float64) < chance
         live = right.any(1) & ~right.all(1)
         drawn += right.numel()
-        kept.append((prompts, right, live))
+        rounds.append(Groups(prompts, right, live))
         live_count += int(live.sum())
         if setting.sampling == "reroll":
             prompts = prompts[~live]
         if live_count >= training.prompts or not len(prompts):
             break
-    return _filled(kept, setting, training, drawn)
+    return _filled(rounds, setting, training), drawn
 
 
-def _filled(
-    kept: list[tuple[Tensor, Tensor, Tensor]], setting: Difficulty, training: Training, drawn: int
-) -> tuple[Tensor, Tensor, int]:
+def _filled(rounds: list[Groups], setting: Difficulty, training: Training) -> Groups:
     """The first P live groups, and, where there are too few, dead ones of the last round (of the first, where prompts are new)."""
-    prompts, right, live = (torch.cat(column) for column in zip(*kept, strict=True))
+    every = Groups(*(torch.cat(column) for column in zip(*rounds, strict=True)))
     if setting.sampling == "plain":
-        return prompts, right, drawn
-    spare = torch.zeros_like(live)
-    last = kept[-1][2] if setting.sampling == "reroll" else kept[0][2]
-    start = len(live) - len(last) if setting.sampling == "reroll" else 0
-    spare[start : start + len(last)] = ~last
-    order = torch.cat([live.nonzero()[:, 0], spare.nonzero()[:, 0]])[: training.prompts]
-    return prompts[order], right[order], drawn
+        return every
+    spare = torch.zeros_like(every.live)
+    if setting.sampling == "reroll":
+        spare[-len(rounds[-1].live) :] = ~rounds[-1].live
+    else:
+        spare[: len(rounds[0].live)] = ~rounds[0].live
+    order = torch.cat([every.live.nonzero()[:, 0], spare.nonzero()[:, 0]])[: training.prompts]
+    return Groups(*(column[order] for column in every))
 
 
 def draw(
@@ -144,20 +157,18 @@ def draw(
 ) -> Draw:
     """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before, this step). ``actions``: the prompt of each completion, right."""
     rates = torch.sigmoid(setting.logits(theta))
-    prompts, right, costs = zip(
-        *(
-            _groups(rate, setting, training, source)
-            for rate, source in zip(rates, sources, strict=True)
-        ),
-        strict=True,
-    )
+    runs = [
+        _groups(rate, setting, training, source)
+        for rate, source in zip(rates, sources, strict=True)
+    ]
     spent[0] += spent[1]
-    spent[1] = torch.tensor(costs, dtype=spent.dtype)
-    correct = torch.stack(right).flatten(1)
+    spent[1] = torch.tensor([drawn for _, drawn in runs], dtype=spent.dtype)
+    correct = torch.stack([groups.right for groups, _ in runs]).flatten(1)
     reward = correct.double()
     if training.placebo:
         reward = shuffled(reward, sources, training.prompts)
-    rows = torch.stack(prompts).repeat_interleave(training.samples, dim=1)
+    prompts = torch.stack([groups.prompts for groups, _ in runs])
+    rows = prompts.repeat_interleave(training.samples, dim=1)
     return Draw(
         (rows, correct), torch.ones_like(correct)[..., None], reward, torch.zeros_like(correct)
     )
@@ -196,25 +207,23 @@ def train(
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
-    setting, training = (
-        setting or Difficulty(),
-        training or Training(prompts=(setting or Difficulty()).prompts),
-    )
+    setting = setting or Difficulty()
+    training = training or replace(TRAINING, prompts=setting.prompts)
     if training.prompts > setting.prompts:
         raise ValueError(
             f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that."
         )
-    chosen = checked(recipes)
-    spent = torch.zeros(2, len(generators(seeds)[0]) * len(chosen), dtype=torch.float64)
+    recipes = trainable(recipes)
+    spent = torch.zeros(2, len(seed_numbers(seeds)) * len(recipes), dtype=torch.float64)
     return learn(
-        chosen,
+        recipes,
         torch.zeros(setting.features or setting.prompts, dtype=torch.float64),
         lambda theta, sources: draw(theta, setting, training, sources, spent),
         partial(logp_of, setting),
         training,
         seeds=seeds,
         max_new_tokens=1,
-        observe=lambda theta, batch, seen: _columns(theta, setting, training, batch, seen, spent),
+        observe=lambda theta, batch, stats: _columns(theta, setting, training, batch, stats, spent),
         learning_rates=learning_rates,
         progress=progress,
     )
@@ -225,7 +234,7 @@ def _columns(
     setting: Difficulty,
     training: Training,
     batch: Draw | None,
-    seen: Seen | None,
+    stats: UpdateStats | None,
     spent: Tensor,
 ) -> dict[str, Tensor]:
     rates = torch.sigmoid(setting.logits(theta))
@@ -239,10 +248,11 @@ def _columns(
         ("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing
     )
     columns |= dict.fromkeys(("clip_fraction", "norm_clipped"), nothing)
-    if batch is None or seen is None:
+    if batch is None or stats is None:
         return columns
     right = batch.actions[1].reshape(len(rates), training.prompts, -1)
-    all_right, all_wrong = right.all(-1).double().mean(1), (~right).all(-1).double().mean(1)
+    all_right = right.all(-1).double().mean(1)
+    all_wrong = (~right).all(-1).double().mean(1)
     columns |= {
         "reward": batch.reward.mean(1),
         "silent": all_right + all_wrong,
@@ -250,11 +260,11 @@ def _columns(
         "all_wrong": all_wrong,
     }
     columns |= {
-        "loss": seen.loss,
-        "gradient_norm": seen.gradient_norm,
-        "norm_clipped": seen.norm_clipped,
+        "loss": stats.loss,
+        "gradient_norm": stats.gradient_norm,
+        "norm_clipped": stats.norm_clipped,
     }
-    return columns | {"clip_fraction": seen.clipped.abs().mean((1, 2))}
+    return columns | {"clip_fraction": stats.clipped.abs().mean((1, 2))}
 
 
 def first_reaching(

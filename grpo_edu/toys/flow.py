@@ -24,8 +24,8 @@ from ..objective import axes
 from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from .stopping import Stopping, columns_at
-from .training import Training, checked, tidy
+from .stopping import TRAINING, Stopping, columns_at
+from .training import Training, run_table, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,13 +56,15 @@ class Enumerated:
 
 def enumerate_lengths(theta: Tensor, policy: Stopping, training: Training) -> Enumerated:
     """Every length of either branch, with its probability and score, ``theta`` ``[3]``."""
-    s, decisions = torch.sigmoid(theta[:2])[:, None], policy.cap - policy.offset
+    s = torch.sigmoid(theta[:2])[:, None]
+    decisions = policy.cap - policy.offset
     n = torch.arange(policy.cap + 1)[1:].double() - policy.offset
     stops = torch.where(n > 0, s * (1 - s) ** (n - 1), 0.0)
     runs_out = torch.where(n == decisions, (1 - s) ** decisions, 0.0)
     chance = stops + runs_out
     score = stops * (1 - s * n) - runs_out * s * n
-    z, p = torch.sigmoid(theta[2]), policy.pass_rate(theta)[0]
+    z = torch.sigmoid(theta[2])
+    p = policy.pass_rate(theta)[0]
     slipped = (z - p) * (1 - z)  # a right attempt that slipped has score 1 - z and is wrong
     wrong = (slipped - (1 - z) * z) / (1 - p)
     attempt = torch.stack([1 - z, wrong]) if policy.offset else torch.zeros(2, dtype=torch.float64)
@@ -93,7 +95,8 @@ def advantage_table(recipe: Recipe, samples: int) -> Tensor:
             [1] * samples, rewards=[1.0] * k + [0.0] * (samples - k), max_new_tokens=1
         )
         advantage = recipe.plan(rollouts).advantage[:, 0]
-        table[0, k], table[1, k] = advantage[0] * (k > 0), advantage[-1] * (k < samples)
+        table[0, k] = advantage[0] * (k > 0)
+        table[1, k] = advantage[-1] * (k < samples)
     return table
 
 
@@ -217,9 +220,9 @@ def _inverse_prompts(recipe: Recipe, parts: Enumerated, training: Training) -> T
 def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
     """Raise where the enumeration does not cover a choice."""
     allowed = {"baseline": BASELINES, "scale": SCALES, "aggregation": tuple(EXPECTED)}
-    for axis, known in allowed.items():
-        if axes.function_of(getattr(recipe, axis)) not in known:
-            names = ", ".join(choice.__name__ for choice in known)
+    for axis, covered in allowed.items():
+        if axes.function_of(getattr(recipe, axis)) not in covered:
+            names = ", ".join(choice.__name__ for choice in covered)
             raise ValueError(
                 f"{recipe.name}: no exact expectation for the {axis} {axes.describe(getattr(recipe, axis))}: expected one of "
                 f"{names}. Sample it instead: stopping.train."
@@ -262,18 +265,20 @@ def flow(
     Returns:
         As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm`` is that of the expectation.
     """
-    policy, training = policy or Stopping(), training or Training()
-    chosen, rows = checked(recipes), []
+    policy = policy or Stopping()
+    training = training or TRAINING
+    recipes = trainable(recipes)
     rates = torch.tensor(
-        [(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen],
+        [(learning_rates or {}).get(recipe.name, training.learning_rate) for recipe in recipes],
         dtype=torch.float64,
     )
-    theta = policy.start(len(chosen))
+    theta = policy.start(len(recipes))
+    rows = []
     for step in range(training.steps + 1):
         gradient = torch.stack(
             [
-                expected_gradient(one, at, policy, training)
-                for one, at in zip(chosen, theta, strict=True)
+                expected_gradient(recipe, at, policy, training)
+                for recipe, at in zip(recipes, theta, strict=True)
             ]
         )
         if step % training.every == 0 or step == training.steps:
@@ -284,4 +289,4 @@ def flow(
                 )
             )
         theta = theta + rates[:, None] * gradient
-    return tidy([one.name for one in chosen], [0], rows)
+    return run_table([recipe.name for recipe in recipes], [0], rows)

@@ -17,9 +17,10 @@ from ..objective.catalog import recipe as by_name
 from ..objective.filters import truncation_mask
 from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
+from ..settings import one_of
 from . import stopping
 from .stopping import Stopping
-from .training import Training, one_of
+from .training import Training
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 TREATMENTS = ("ignored", "failure", "mask", "soft")
 
 
-def treated(base: Recipe, treatment: str, cache: int) -> Recipe:
+def with_treatment(base: Recipe, treatment: str, cache: int) -> Recipe:
     """The base recipe with one treatment of truncated completions, named after it."""
     one_of("treatment", treatment, TREATMENTS)
     if treatment == "mask":
@@ -66,11 +67,12 @@ def overlong(
     import pandas as pd
 
     policy = policy or Stopping(mode="environment", hazard_right=0.03, hazard_wrong=0.1, cap=32)
-    base, slope = base or by_name("dr_grpo"), cache or policy.cap // 4
+    base = base or by_name("dr_grpo")
+    slope = cache or policy.cap // 4
     training = training or Training(learning_rate=2.0)
     tables = [
         stopping.train(
-            treated(base, name, slope),
+            with_treatment(base, name, slope),
             replace(policy, truncated_fails=name == "failure"),
             training,
             seeds=seeds,
