@@ -56,7 +56,7 @@ def length_gap(name: str, steps: int) -> float:
     """Length given wrong minus length given right over the last 10 steps in the lab."""
     net, tokenizer = lab.warm_start("after", 0)
     chosen = GRPO if name == "grpo" else recipe(name)
-    settings = Settings(steps=steps, prompts=12, samples=8, learning_rate=3e-4)
+    settings = Settings(steps=steps, prompts=12, samples=8, learning_rate=3e-4, micro_batches=1)
     right, wrong = [], []
     for step in Trainer(net.to(DEVICE), tokenizer, lab.task(), chosen, settings).run():
         length, good = step.batch.drawn.mask.sum(1).double().cpu(), step.batch.correct > 0

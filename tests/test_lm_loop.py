@@ -17,8 +17,8 @@ from grpo_edu.lm.generate import generate
 from grpo_edu.lm.logprobs import token_logp
 from grpo_edu.lm.loop import Settings, Trainer, micro_batch_of
 from grpo_edu.lm.quick_llama import QuickLlama
-from grpo_edu.lm.sample import encode
 from grpo_edu.lm.tasks import Question, Task
+from grpo_edu.lm.tokens import encode
 from grpo_edu.objective.filters import truncation_mask
 from grpo_edu.objective.rewards import overlong_penalty
 from grpo_edu.weights import token_weights

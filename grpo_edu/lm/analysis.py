@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..toys.compare import intervals
+from ..statistics import intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def report(chosen: Experiment, table: pd.DataFrame) -> str:
+def report(experiment: Experiment, table: pd.DataFrame) -> str:
     """The result as text, with its level of evidence."""
     import pandas as pd
 
@@ -81,14 +81,14 @@ def report(chosen: Experiment, table: pd.DataFrame) -> str:
         shown = grouped.reset_index()
         gap = gap_intervals(table)
         shown["gap"] = [
-            f"{m:.2f} [{low:.2f}, {high:.2f}]"
-            for m, low, high in gap[["mean", "low", "high"]].to_numpy()
+            f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+            for mean, low, high in gap[["mean", "low", "high"]].to_numpy()
         ]
-        text = f"last {LAST} of {chosen.settings.steps} steps, observed, {len(chosen.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
+        text = f"last {LAST} of {experiment.settings.steps} steps, observed, {len(experiment.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
     with pd.option_context(
         "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
     ):
-        return f"{chosen.title}\n{text}\n" + shown.round(3).to_string(index=False)
+        return f"{experiment.title}\n{text}\n" + shown.round(3).to_string(index=False)
 
 
 def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +102,8 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     grouped: Any = runs.groupby(RUN, sort=False)
     for (arm, warm, seed), part in grouped:
-        x, y = np.exp(part["entropy"].to_numpy()), part["pass_rate"].to_numpy()
+        x = np.exp(part["entropy"].to_numpy())
+        y = part["pass_rate"].to_numpy()
         slope, b = np.polyfit(x, y, 1)
         rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         rows.append({"arm": arm, "warm": warm, "seed": seed, "a": -slope, "b": b, "r2": 1 - rest})

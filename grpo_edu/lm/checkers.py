@@ -17,7 +17,7 @@ OPERATOR_BEFORE = re.compile(r"[0-9)] *[-+*×/÷−] *$")
 
 def numbers(text: str) -> list[Decimal]:
     """Every integer or decimal in the text, in order; thousands commas are read, a trailing dot is not."""
-    return [Decimal(found.replace(",", "").replace("−", "-")) for found in NUMBER.findall(text)]
+    return [Decimal(digits.replace(",", "").replace("−", "-")) for digits in NUMBER.findall(text)]
 
 
 def last_number(completion: str, answer: str) -> float:
@@ -27,10 +27,11 @@ def last_number(completion: str, answer: str) -> float:
 
     ``last_number("3 + 4 = 7.", "7") == 1.0``; ``last_number("7, that is 3 + 4", "4") == 0.0``.
     """
-    expected, found = _answer(answer), list(NUMBER.finditer(completion))
-    if not found or OPERATOR_BEFORE.search(completion[: found[-1].start()]):
+    expected = _answer(answer)
+    matches = list(NUMBER.finditer(completion))
+    if not matches or OPERATOR_BEFORE.search(completion[: matches[-1].start()]):
         return 0.0
-    return float(numbers(found[-1].group())[0] == expected)
+    return float(numbers(matches[-1].group())[0] == expected)
 
 
 def first_number(completion: str, answer: str) -> float:
@@ -38,8 +39,8 @@ def first_number(completion: str, answer: str) -> float:
 
     ``first_number("7, because 3 + 4", "7") == 1.0``; ``first_number("3 + 4 = 7", "7") == 0.0``.
     """
-    expected, found = _answer(answer), numbers(completion)
-    return float(bool(found) and found[0] == expected)
+    expected = _answer(answer)
+    return float(numbers(completion)[:1] == [expected])
 
 
 def mathematics(completion: str, answer: str) -> float:
@@ -73,9 +74,9 @@ CHECKERS: dict[str, Checker] = {
 
 def _answer(answer: str) -> Decimal:
     """The one number that the answer consists of."""
-    found = NUMBER.fullmatch(answer.strip())
-    if not found:
+    number = NUMBER.fullmatch(answer.strip())
+    if not number:
         raise ValueError(
             f'answer is {answer!r}: expected one number such as "7", "-3.5" or "1,200", and nothing else.'
         )
-    return numbers(found.group())[0]
+    return numbers(number.group())[0]

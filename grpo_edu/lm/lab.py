@@ -12,8 +12,7 @@ A slipped digit is no choice of the policy's: no gradient flows through it. It c
 token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than that of the others: under GRPO
 all answers then drift to greater length.)
 
-Variants: ``after`` as above; ``plain``: dots in both cases, so that whoever wants to end wrong answers otherwise than right ones
-must remember the mark; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``: the warm
+Variants: ``after`` as above; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``: the warm
 start itself errs, learnably, and the hand slips in 30 % of all answers, so that the reward has somewhere to rise.
 
 It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing about the size of the
@@ -33,6 +32,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..settings import one_of
 from .generate import Environment
 from .tasks import Question, Task
 
@@ -44,7 +44,7 @@ LEVELS = (1, 2, 3, 4, 5)
 SLIP: dict[int, float] = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.9}  # by level
 ERROR = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.85}  # of the warm start of ``rising``, by level
 CONSTANT_SLIP: dict[int, float] = dict.fromkeys(LEVELS, 0.3)
-VARIANTS = ("after", "plain", "before", "rising")
+VARIANTS = ("after", "before", "rising")
 WARM_STARTS = (0, 1)
 MAX_NEW_TOKENS = 48
 
@@ -102,8 +102,7 @@ def model(seed: int = 0) -> Any:
 
 def slips(variant: str) -> dict[int, float]:
     """Probability of a slip by level."""
-    if variant not in VARIANTS:
-        raise ValueError(f"variant is '{variant}': expected one of {', '.join(VARIANTS)}.")
+    one_of("variant", variant, VARIANTS)
     return CONSTANT_SLIP if variant == "rising" else SLIP
 
 
@@ -130,8 +129,8 @@ def question(level: int, generator: torch.Generator) -> Question:
 
 def reward(completion: str, answer: str) -> float:
     """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?,,", "2358") == 1.0``"""
-    digits, found, _ = completion.partition("#")
-    return float(bool(found) and digits.replace(".", "") == answer)
+    digits, mark, _ = completion.partition("#")
+    return float(bool(mark) and digits.replace(".", "") == answer)
 
 
 def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
@@ -207,7 +206,8 @@ def save_warm_start(net: Any, path: Path) -> None:
 def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: bool = False) -> Any:
     """Supervised warm start: examples of the format, with slips, honest marks and filler that ignores right and wrong."""
     teaching = teaching or Teaching()
-    net, generator = model(seed), torch.Generator().manual_seed(seed)
+    net = model(seed)
+    generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(
         net.parameters(), lr=teaching.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
@@ -217,7 +217,8 @@ def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: b
         disable=None if progress else True,
     ):
         ids, labels = _examples(variant, teaching, generator)
-        warm, left = min(1.0, (step + 1) / 50), max(0.05, 1 - step / teaching.steps)
+        warm = min(1.0, (step + 1) / 50)
+        left = max(0.05, 1 - step / teaching.steps)
         optimizer.param_groups[0]["lr"] = teaching.learning_rate * warm * left
         logits = net(input_ids=ids).logits[:, :-1]
         torch.nn.functional.cross_entropy(
@@ -252,17 +253,16 @@ def example(
 ) -> tuple[str, int | None]:
     """One teaching completion, and the place of its slipped digit in it, None where nothing slipped."""
     uniform = torch.rand(5, generator=generator).tolist()
-    digits, slipped = asked.answer, uniform[0] < slips(variant)[asked.level]
+    digits = asked.answer
+    slipped = uniform[0] < slips(variant)[asked.level]
     if slipped or (variant == "rising" and uniform[1] < ERROR[asked.level]):
         digits = digits[:-1] + str(int(10 * uniform[2]))
     length = min(
         40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler)))
     )
-    place = len(digits) - 1
+    place = len(digits) - 1 if slipped else None
     if variant == "before":
-        return "." * length + digits + "#", length + place if slipped else None
+        return "." * length + digits + "#", None if place is None else length + place
     claims_right = (digits == asked.answer) == (uniform[4] < teaching.honesty)
-    filler = "." if claims_right or variant == "plain" else ","
-    return digits + "#" + (
-        "!" if claims_right else "?"
-    ) + length * filler, place if slipped else None
+    mark, filler = ("!", ".") if claims_right else ("?", ",")
+    return digits + "#" + mark + length * filler, place

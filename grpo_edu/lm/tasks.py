@@ -11,9 +11,10 @@ from pathlib import Path
 
 import torch
 
+from ..settings import one_of
 from .checkers import CHECKERS, NUMBER
 from .generate import Environment
-from .sample import read_prompts
+from .prompts import read_prompts
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,7 @@ def from_file(
         ValueError: an unknown checker, or a line that cannot be read; says which.
         ImportError: the checker needs a package that is missing.
     """
-    if checker not in CHECKERS:
-        raise ValueError(f"checker is '{checker}': expected one of {', '.join(CHECKERS)}.")
+    one_of("checker", checker, CHECKERS)
     pool = [Question(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
     return Task(
         path.stem,
@@ -100,10 +100,8 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
         if line.strip():
             row = json.loads(line)
-            question, _, gold = (
-                row.get("question", ""),
-                *row.get("answer", "").rpartition("####")[1:],
-            )
+            question = row.get("question", "")
+            gold = row.get("answer", "").rpartition("####")[2]
             if not question or not NUMBER.fullmatch(gold.strip()):
                 raise ValueError(
                     f"{path}, line {number}: expected question and answer, with a number after ####."
@@ -120,7 +118,8 @@ ARITHMETIC = {
     "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
     "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
 }
-SHOTS, POOL = 4, 1000
+SHOTS = 4
+POOL = 1000
 
 
 def arithmetic(name: str) -> Task:
