@@ -14,7 +14,8 @@ from . import project
 from .catalog import EXERCISES
 from .engine import Exercise, examine
 from .misconceptions import QUESTIONS
-from .questions import Question, Sheet, marked
+from .questions import Question
+from .student import Sheet, mark
 
 NAMES = (*EXERCISES, *QUESTIONS, "length_project")
 
@@ -44,19 +45,15 @@ def _of_function(exercise: Exercise) -> Callable[..., None]:
     def checker(function: Callable[..., Any]) -> None:
         print(examine(exercise, function))
 
-    checker.__name__, checker.__doc__ = (
-        exercise.name,
-        f"{exercise.goal} Expects a function; {exercise.returns}.",
-    )
+    checker.__name__ = exercise.name
+    checker.__doc__ = f"{exercise.goal} Expects a function; {exercise.returns}."
     return checker
 
 
 def _of_question(question: Question) -> Callable[..., None]:
     def checker(answer: Any, sheet: Sheet) -> None:
-        print(marked(question, answer, sheet))
+        print(mark(question.name, answer, sheet))
 
-    checker.__name__, checker.__doc__ = (
-        question.name,
-        f"{question.goal} Expects one answer per part, in a list.",
-    )
+    checker.__name__ = question.name
+    checker.__doc__ = f"{question.goal} Expects one answer per part, in a list."
     return checker

@@ -44,12 +44,12 @@ def sheet_names() -> list[str]:
     Raises:
         FileNotFoundError: the sources are not there, since this is not a clone of the repository.
     """
-    found = sorted(path.stem for path in SOURCES.glob("*.py"))
-    if not found:
+    names = sorted(path.stem for path in SOURCES.glob("*.py"))
+    if not names:
         raise FileNotFoundError(
             f"no exercise sources at {SOURCES}: run this from a clone of the repository (pip install -e .)."
         )
-    return found
+    return names
 
 
 def new(folder: Path, seed: int) -> list[Path]:
@@ -117,9 +117,9 @@ def grade(folder: Path, name: str) -> Graded:
 def borrowed_names(handed_in: dict[str, Path]) -> Iterator[str]:
     """Submissions whose STUDENT is not the folder's: their numbers are another student's, or nobody's."""
     for student, path in sorted(handed_in.items()):
-        found = re.search(r"STUDENT = \\?[\"']([^\"'\\]*)", path.read_text(encoding="utf-8"))
-        if found is None or found[1].strip().lower() != student.strip().lower():
-            yield f"{student} (says {found[1] if found else 'nothing'})"
+        name = re.search(r"STUDENT = \\?[\"']([^\"'\\]*)", path.read_text(encoding="utf-8"))
+        if name is None or name[1].strip().lower() != student.strip().lower():
+            yield f"{student} (says {name[1] if name else 'nothing'})"
 
 
 def _write(notebook: NotebookNode, path: Path) -> Path:
@@ -151,11 +151,11 @@ def _nbgrader(folder: Path, *arguments: str, must: bool = True) -> None:
     with (folder / "nbgrader_output.txt").open("a", encoding="utf-8") as log:
         log.write(f"$ nbgrader {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
     if must and done.returncode != 0:
-        said = [
+        errors = [
             line.strip()
             for line in done.stderr.splitlines()
             if re.match(r"\s*\w+(Error|Exception): ", line)
         ]
         raise RuntimeError(
-            f"nbgrader {arguments[0]} failed: {said[-1] if said else 'it says why'} in {folder / 'nbgrader_output.txt'}."
+            f"nbgrader {arguments[0]} failed: {errors[-1] if errors else 'it says why'} in {folder / 'nbgrader_output.txt'}."
         )

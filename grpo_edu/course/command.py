@@ -75,7 +75,7 @@ def key(
     Example: `grpo-edu course key ann --seed 7`
     """
     from .misconceptions import QUESTIONS
-    from .questions import Sheet
+    from .student import Sheet
 
     sheet = Sheet(student, seed)
     for name in QUESTIONS:

@@ -131,13 +131,9 @@ def copied(value: Any) -> Any:
 
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of an argument."""
-    return (
-        [value]
-        if isinstance(value, Tensor)
-        else [t for v in value for t in leaves(v)]
-        if isinstance(value, list)
-        else []
-    )
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for v in value for t in leaves(v)] if isinstance(value, list) else []
 
 
 def call(function: Function, arguments: Sequence[Any]) -> Any:
@@ -167,13 +163,15 @@ def _where(error: BaseException, function: Function) -> str:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
     ]
-    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    message = (
+        f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    )
     if not frames:
-        return f"it raised {said}"
+        return f"it raised {message}"
     line = (
         frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
     ).strip()
-    return f"it raised {said}\nIn line {frames[-1].lineno}: {line}"
+    return f"it raised {message}\nIn line {frames[-1].lineno}: {line}"
 
 
 def outcome(exercise: Exercise, function: Function, case: Case) -> Outcome:
@@ -226,8 +224,8 @@ def _described(exercise: Exercise, result: Any, follow: list[Tensor]) -> Outcome
             result.detach(), torch.cat([torch.zeros_like(x).reshape(-1) for x in follow]), cut
         )
     mix = torch.linspace(1.0, 2.0, result.numel(), dtype=result.dtype).reshape(result.shape)
-    found = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)
-    flat = [torch.zeros_like(x) if g is None else g for g, x in zip(found, follow, strict=True)]
+    gradients = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)
+    flat = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, follow, strict=True)]
     return Outcome(result.detach(), torch.cat([g.reshape(-1) for g in flat]))
 
 
@@ -235,7 +233,8 @@ def misshapen(exercise: Exercise, got: Outcome, right: Outcome) -> str | None:
     """What is wrong with the form of a result: shape, dtype, NaN; None where nothing is."""
     if got.value is None or right.value is None:
         return got.problem
-    value, wanted = got.value, right.value
+    value = got.value
+    wanted = right.value
     if value.shape != wanted.shape:
         return f"the result has shape {list(value.shape)}; expected {exercise.returns}, here {list(wanted.shape)}."
     if wanted.dtype == torch.bool and value.dtype != torch.bool:
@@ -263,7 +262,8 @@ def close(a: Tensor | None, b: Tensor | None) -> bool:
     if a.dtype == torch.bool:
         return torch.equal(a, b)
     wide = a.dtype == b.dtype == torch.float64
-    relative, absolute = (1e-6, 1e-9) if wide else (2e-5, 1e-6)
+    relative = 1e-6 if wide else 2e-5
+    absolute = 1e-9 if wide else 1e-6
     return torch.allclose(a.double(), b.double(), rtol=relative, atol=absolute, equal_nan=True)
 
 
@@ -342,7 +342,8 @@ def _factor(values: Sequence[tuple[Tensor, Tensor]]) -> str | None:
 
 def _hard_coded(got: Sequence[Outcome], right: Sequence[Outcome]) -> bool:
     """One and the same non-zero answer wherever it was called, though the right ones differ."""
-    values, wanted = [g.value for g in got], [r.value for r in right]
+    values = [g.value for g in got]
+    wanted = [r.value for r in right]
     if any(v is None or not v.any() for v in values) or all(close(w, wanted[0]) for w in wanted):
         return False
     return all(close(v, values[0]) for v in values)

@@ -16,7 +16,7 @@ from ..objective.surrogates import ppo_clip
 from ..theory.clip import pushes
 from ..theory.kl import in_loss, reverse
 from ..theory.length import sequence_mean_drift, token_mean_drift
-from .questions import Asked, Choice, Name, Number, Question, options
+from .questions import MultipleChoice, Name, Number, Posed, Question, options
 
 AGGREGATIONS = (
     "sequence_mean",
@@ -34,7 +34,7 @@ KLS = ("none", "k1", "k2", "k3", "kl_in_reward")
 # --- predict, run, explain ------------------------------------------------------------------------------------------------
 
 
-def longer_answers(source: random.Random) -> Asked:
+def longer_answers(source: random.Random) -> Posed:
     short, times = source.randint(3, 9), source.choice([3, 5, 6, 8])
     text = (
         f"Two wrong answers of one prompt, {short} and {short * times} tokens, both with advantage -1. The loss is GRPO's: each completion is "
@@ -46,7 +46,7 @@ def longer_answers(source: random.Random) -> Asked:
         "the reward is divided by the length": "the advantage of both is the same; it is the weight of a token that shrinks",
         "both get the same push on every token, since the mean is fair": "equal is the share of a completion, not the push on a token",
     }
-    return Asked(
+    return Posed(
         text,
         {"lengths": [short, short * times]},
         (
@@ -58,12 +58,12 @@ def longer_answers(source: random.Random) -> Asked:
                     "that is the share of the whole completion, or a constant normaliser": 1.0,
                 },
             ),
-            Choice("Which statement does the run support?", options(source, right, wrong)),
+            MultipleChoice("Which statement does the run support?", options(source, right, wrong)),
         ),
     )
 
 
-def loss_zero(source: random.Random) -> Asked:
+def loss_zero(source: random.Random) -> Posed:
     good, bad = source.choice([(10, 40), (8, 72), (20, 30), (5, 45), (12, 36)])
     text = (
         f"On policy, two completions of one prompt: {good} tokens with advantage +1, {bad} tokens with advantage -1. "
@@ -76,7 +76,7 @@ def loss_zero(source: random.Random) -> Asked:
         "the display rounds a very small loss": "the value is exactly 0 at ratio 1, because the advantages of a group add to 0",
         "the loss must fall below 0 before learning starts": "the sign follows length times advantage, it measures no progress",
     }
-    return Asked(
+    return Posed(
         text,
         {"lengths": [good, bad]},
         (
@@ -89,7 +89,7 @@ def loss_zero(source: random.Random) -> Asked:
                     "summed, not averaged": bad - good,
                 },
             ),
-            Choice(
+            MultipleChoice(
                 "Under the **sequence mean** the loss is 0. What follows?",
                 options(source, right, wrong),
             ),
@@ -97,20 +97,21 @@ def loss_zero(source: random.Random) -> Asked:
     )
 
 
-def token_mean_unbiased(source: random.Random) -> Asked:
+def token_mean_unbiased(source: random.Random) -> Posed:
     stop, rows = source.choice([0.1, 0.15, 0.2]), source.choice([2, 4, 8])
     text = (
         f"Every token of a completion is the last one with probability {stop}. A length-unbiased loss does not move the stop logit on average. "
         f"**Predict** whether the token mean over a group of {rows} moves it, then run. Level: exact."
     )
-    drift, full = token_mean_drift(stop, rows, 64), sequence_mean_drift(stop, 64)
+    drift = token_mean_drift(stop, rows, 64)
+    full = sequence_mean_drift(stop, 64)
     right = "the shared denominator contains the own length, so a bias is left; it falls like one over the number of completions"
     wrong = {
         "the token mean is unbiased: all tokens weigh the same": "equal weights in one step are not equal weights across steps: a step with long answers divides by more",
         "it is biased as much as 1/|o|, whatever the number of completions": "that is so only where one completion is alone in its denominator",
         "a constant has the same bias": "the constant cannot follow the sampled lengths: its drift is exactly 0",
     }
-    return Asked(
+    return Posed(
         text,
         {"stop": stop, "rows": rows, "cap": 64},
         (
@@ -123,25 +124,26 @@ def token_mean_unbiased(source: random.Random) -> Asked:
                     "upside down": full / drift,
                 },
             ),
-            Choice("Why?", options(source, right, wrong)),
+            MultipleChoice("Why?", options(source, right, wrong)),
         ),
     )
 
 
-def hard_prompts(source: random.Random) -> Asked:
+def hard_prompts(source: random.Random) -> Posed:
     size = source.choice([8, 12, 16])
     text = (
         f"Groups of {size}, reward 0 or 1. In one group a single answer is right, in another exactly half. The centred advantage is "
         "divided by the group's std (ddof 1). **Predict** which group the division lifts more, then run."
     )
-    lone, half = _gain(1, size), _gain(size // 2, size)
+    lone = _gain(1, size)
+    half = _gain(size // 2, size)
     right = "it lifts nearly unsolved and nearly solved prompts alike; groups without any difference get nothing"
     wrong = {
         "std shrinks hard prompts and lifts easy ones": "the std depends on k(G-k): one right of G and one wrong of G have the same",
         "std shrinks easy prompts and lifts hard ones": "the std depends on k(G-k): one right of G and one wrong of G have the same",
         "std is what lengthens wrong answers": "the std is one number per prompt; what differs between lengths is 1/|o|",
     }
-    return Asked(
+    return Posed(
         text,
         {"size": size},
         (
@@ -150,7 +152,9 @@ def hard_prompts(source: random.Random) -> Asked:
                 lone / half,
                 {"upside down": half / lone, "the std does differ between the two": 1.0},
             ),
-            Choice("Which prompts does the division favour?", options(source, right, wrong)),
+            MultipleChoice(
+                "Which prompts does the division favour?", options(source, right, wrong)
+            ),
         ),
     )
 
@@ -161,7 +165,7 @@ def _gain(right: int, size: int) -> float:
     )
 
 
-def removing_length(source: random.Random) -> Asked:
+def removing_length(source: random.Random) -> Posed:
     short, times, limit = (
         source.randint(2, 6),
         source.choice([4, 7, 10]),
@@ -177,7 +181,7 @@ def removing_length(source: random.Random) -> Asked:
         "yes: long answers are now pushed harder per token": "per token the two are equal, in each of the runs; compare the columns",
         "it makes no difference, the advantage is the same": "the advantage is the same, the weight of a token is not",
     }
-    return Asked(
+    return Posed(
         text,
         {"lengths": [short, short * times], "limit": limit},
         (
@@ -186,12 +190,12 @@ def removing_length(source: random.Random) -> Asked:
                 times,
                 {"that is 1/|o|, where the shares are equal": 1.0, "upside down": 1 / times},
             ),
-            Choice("So?", options(source, right, wrong)),
+            MultipleChoice("So?", options(source, right, wrong)),
         ),
     )
 
 
-def mean_of_means(source: random.Random) -> Asked:
+def mean_of_means(source: random.Random) -> Posed:
     few, many, low, high = (
         source.randint(2, 4),
         source.randint(8, 16),
@@ -202,14 +206,15 @@ def mean_of_means(source: random.Random) -> Asked:
         f"Two micro-batches: {few} tokens with a loss of {low} each, {many} tokens with a loss of {high} each. A framework takes the token mean "
         "of each and averages over the accumulation steps. **Predict** what it gets and what the step's token mean is, then run."
     )
-    true, faulty = (few * low + many * high) / (few + many), (low + high) / 2
+    true = (few * low + many * high) / (few + many)
+    faulty = (low + high) / 2
     right = "a token in the smaller micro-batch counts more, so the result depends on how the batch was cut"
     wrong = {
         "gradient accumulation never changes the result": "only where every micro-batch has the same number of tokens",
         "a token in the larger micro-batch counts more": "the other way round: each mean weighs the same, so fewer tokens share it",
         "it only changes the learning rate by a constant": "the two micro-batches change by different factors, so the direction changes too",
     }
-    return Asked(
+    return Posed(
         text,
         {"tokens": [few, many], "losses": [low, high]},
         (
@@ -222,12 +227,14 @@ def mean_of_means(source: random.Random) -> Asked:
                     "that is the sum over all tokens": few * low + many * high,
                 },
             ),
-            Choice("What is wrong with averaging the two means?", options(source, right, wrong)),
+            MultipleChoice(
+                "What is wrong with averaging the two means?", options(source, right, wrong)
+            ),
         ),
     )
 
 
-def idle_clip(source: random.Random) -> Asked:
+def idle_clip(source: random.Random) -> Posed:
     prompts, mini = source.choice([(1024, 256), (512, 64), (512, 128), (768, 128)])
     samples = source.choice([5, 7, 9])
     text = (
@@ -240,7 +247,7 @@ def idle_clip(source: random.Random) -> Asked:
         "with ratio 1 there is no gradient, so the second run learns nothing": "the derivative of the ratio is not 0 where its value is 1",
         "more completions per prompt would make the clip act": "the number of completions changes the batch, not how often it is reused",
     }
-    return Asked(
+    return Posed(
         text,
         {"prompts": prompts, "mini_batch": mini, "samples": samples},
         (
@@ -255,12 +262,14 @@ def idle_clip(source: random.Random) -> Asked:
                     "upside down": mini / prompts,
                 },
             ),
-            Choice("Why is the clip idle in the second run?", options(source, right, wrong)),
+            MultipleChoice(
+                "Why is the clip idle in the second run?", options(source, right, wrong)
+            ),
         ),
     )
 
 
-def bad_token_unbounded(source: random.Random) -> Asked:
+def bad_token_unbounded(source: random.Random) -> Posed:
     ratio = source.choice([3.0, 4.0, 5.0, 6.0, 8.0])
     eps = source.choice([0.2, 0.28])
     text = (
@@ -276,7 +285,7 @@ def bad_token_unbounded(source: random.Random) -> Asked:
         "the clip bounds the push at 1 + eps": "that is the clipped term, and the minimum of the two is the other one",
         "a bad token cannot become likelier": "a neighbour's update can raise it, and several updates on one rollout do",
     }
-    return Asked(
+    return Posed(
         text,
         {"ratio": ratio, "eps": eps},
         (
@@ -290,7 +299,7 @@ def bad_token_unbounded(source: random.Random) -> Asked:
                     "the ratio is a factor of the gradient": -1.0,
                 },
             ),
-            Choice("Why?", options(source, right, wrong)),
+            MultipleChoice("Why?", options(source, right, wrong)),
         ),
     )
 
@@ -299,7 +308,7 @@ def _ppo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps: float) -> Te
     return ppo_clip(logp, old_logp, advantage, eps_low=eps, eps_high=eps)
 
 
-def k1_no_pull(source: random.Random) -> Asked:
+def k1_no_pull(source: random.Random) -> Posed:
     p = source.choice([0.7, 0.8, 0.9])
     text = (
         f"Two actions, policy ({p}, {1 - p:.1f}), reference (0.5, 0.5). An estimator of the KL stands in the loss, with coefficient 1. "
@@ -307,7 +316,7 @@ def k1_no_pull(source: random.Random) -> Asked:
     )
     logits = torch.tensor([p, 1 - p], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-    found = {
+    gradients = {
         name: float(in_loss(partial(getattr(kl, name), beta=1.0), logits, reference)[1][0])
         for name in ("k1", "k2", "k3")
     }
@@ -318,7 +327,7 @@ def k1_no_pull(source: random.Random) -> Asked:
         "k3: unbiased value and low variance, so the right gradient": "its gradient is that of KL(π_ref ‖ π); compare with the last row",
         "all three: they estimate the same number": "values and gradients are different matters; compare the columns",
     }
-    return Asked(
+    return Posed(
         text,
         {"p": p},
         (
@@ -327,20 +336,20 @@ def k1_no_pull(source: random.Random) -> Asked:
                 0.0,
                 {
                     "that is k2, the true gradient of the reverse KL": true,
-                    "that is k3": found["k3"],
+                    "that is k3": gradients["k3"],
                     "that is the value, not the gradient": in_loss(
                         partial(kl.k1, beta=1.0), logits, reference
                     )[0],
                 },
             ),
-            Choice(
+            MultipleChoice(
                 "Which one in the loss pulls along the reverse KL?", options(source, right, wrong)
             ),
         ),
     )
 
 
-def normalised_twice(source: random.Random) -> Asked:
+def normalised_twice(source: random.Random) -> Posed:
     size, dead = source.choice([4, 6, 8]), source.choice([1, 2, 3])
     text = (
         f"One live group of {size} with a single success, and {dead} groups of {size} that are all right. Advantages are z-scores in each group (ddof 1), "
@@ -356,7 +365,7 @@ def normalised_twice(source: random.Random) -> Asked:
         "it makes the batch independent of the dead groups": "it makes it depend on them: more zeros, smaller std, larger advantages",
         "it removes the difficulty bias": "the group std stays where it was; the second one is the same for all prompts",
     }
-    return Asked(
+    return Posed(
         text,
         {"size": size, "dead": dead},
         (
@@ -365,12 +374,12 @@ def normalised_twice(source: random.Random) -> Asked:
                 factor,
                 {"the dead groups' zeros shrink the std": 1.0, "upside down": 1 / factor},
             ),
-            Choice("What is the harm?", options(source, right, wrong)),
+            MultipleChoice("What is the harm?", options(source, right, wrong)),
         ),
     )
 
 
-def group_of_two(source: random.Random) -> Asked:
+def group_of_two(source: random.Random) -> Posed:
     low, gap = source.choice([0.0, 1.0, 5.0]), source.choice([0.01, 0.1, 3.0])
     text = (
         f"Groups of two. In one the rewards are 1 and 0, in the other {low + gap:g} and {low:g}. Group mean and std, ddof 1, eps 0. "
@@ -382,7 +391,7 @@ def group_of_two(source: random.Random) -> Asked:
         "the smaller gap is drowned by eps": "eps is 0 here; with 1e-4 only gaps near 1e-4 are",
         "the std of two numbers is not defined": "the sample std of two is the gap over √2; of one it is undefined",
     }
-    return Asked(
+    return Posed(
         text,
         {"rewards": [low + gap, low]},
         (
@@ -391,7 +400,7 @@ def group_of_two(source: random.Random) -> Asked:
                 2**-0.5,
                 {"that is ddof 0": 1.0, "centred only, the std is missing": gap / 2},
             ),
-            Choice("Why?", options(source, right, wrong)),
+            MultipleChoice("Why?", options(source, right, wrong)),
         ),
     )
 
@@ -399,7 +408,7 @@ def group_of_two(source: random.Random) -> Asked:
 # --- read a config --------------------------------------------------------------------------------------------------------
 
 
-def trl_config(source: random.Random) -> Asked:
+def trl_config(source: random.Random) -> Posed:
     version, agg, beta = source.choice(
         [
             ("0.15", "sequence_mean", 0.04),
@@ -431,7 +440,7 @@ def trl_config(source: random.Random) -> Asked:
         "constant": "that is `dr_grpo`, which has to be asked for",
     }
     no = {k: v for k, v in mistakes.items() if k != agg}
-    return Asked(
+    return Posed(
         text,
         {"version": version},
         (
@@ -458,7 +467,7 @@ def trl_config(source: random.Random) -> Asked:
     )
 
 
-def verl_config(source: random.Random) -> Asked:
+def verl_config(source: random.Random) -> Posed:
     prompts, mini = source.choice([(1024, 256), (1024, 128), (512, 256)])
     samples, factor = source.choice([5, 8]), source.choice([0.001, 0.01])
     text = (
@@ -467,7 +476,7 @@ def verl_config(source: random.Random) -> Asked:
         f"actor_rollout_ref.actor.use_kl_loss=True \\\nactor_rollout_ref.actor.kl_loss_coef={factor} \\\nactor_rollout_ref.actor.kl_loss_type=low_var_kl\n```\n\n"
         "What does it really run?"
     )
-    return Asked(
+    return Posed(
         text,
         {},
         (
@@ -511,14 +520,14 @@ def verl_config(source: random.Random) -> Asked:
     )
 
 
-def dapo_config(source: random.Random) -> Asked:
+def dapo_config(source: random.Random) -> Posed:
     prompts, mini = source.choice([(512, 32), (512, 64), (256, 32)])
     text = (
         f'A recipe called DAPO, for verl:\n\n```bash\nadv_estimator=grpo\nclip_ratio_low=0.2\nclip_ratio_high=0.28\nloss_agg_mode="token-mean"\n'
         f"enable_filter_groups=True\nuse_kl_loss=False\ntrain_prompt_bsz={prompts}\ntrain_prompt_mini_bsz={mini}\nn_resp_per_prompt=16\n```\n\n"
         "What does it really run?"
     )
-    return Asked(
+    return Posed(
         text,
         {},
         (
@@ -552,7 +561,7 @@ def dapo_config(source: random.Random) -> Asked:
     )
 
 
-def gspo_config(source: random.Random) -> Asked:
+def gspo_config(source: random.Random) -> Posed:
     prompts, samples, batch = source.choice([(128, 8, 64), (64, 16, 128), (256, 16, 128)])
     eps = source.choice([0.2, 0.28])
     right = "practically never: the geometric-mean ratio stays within a few thousandths of 1, eps would have to be some 3e-4"
@@ -566,7 +575,7 @@ def gspo_config(source: random.Random) -> Asked:
         f"use_leave_one_out_baseline: true\nnormalize_rewards: true\nreference_policy_kl_penalty: 0.0\nnum_prompts_per_step: {prompts}\n"
         f"num_generations_per_prompt: {samples}\ntrain_global_batch_size: {batch}\n```\n\nWhat does it really run?"
     )
-    return Asked(
+    return Posed(
         text,
         {},
         (
@@ -584,7 +593,7 @@ def gspo_config(source: random.Random) -> Asked:
                 "sequence_mean",
                 {"step_token_mean": "token_level_loss is false"},
             ),
-            Choice("How often does the clip act?", options(source, right, wrong)),
+            MultipleChoice("How often does the clip act?", options(source, right, wrong)),
             Number(
                 "Updates per rollout?",
                 prompts * samples / batch,
@@ -597,13 +606,13 @@ def gspo_config(source: random.Random) -> Asked:
     )
 
 
-def oat_config(source: random.Random) -> Asked:
+def oat_config(source: random.Random) -> Posed:
     limit, samples = source.choice([(3000, 8), (4096, 8), (2048, 16)])
     text = (
         f"oat:\n\n```bash\n--critic_type drgrpo --num_ppo_epochs 1 --beta 0 --num_samples {samples} --generate_max_length {limit} \\\n"
         "--rollout_batch_size 128 --train_batch_size 128\n```\n\nrollout_batch_size counts prompts, train_batch_size completions. What does it really run?"
     )
-    return Asked(
+    return Posed(
         text,
         {},
         (
@@ -642,53 +651,197 @@ def oat_config(source: random.Random) -> Asked:
 QUESTIONS: dict[str, Question] = {
     q.name: q
     for q in (
-        Question("longer_answers", "Longer answers get more gradient", "Tell the push on a token from the push on a completion.", 8, 1, "predict",
-                 longer_answers, "Longer answers get more gradient.", "an encyclopedia page on Dr. GRPO; understand-r1-zero issues 10, 11, 25",
-                 "TRL's documentation itself calls loss_type=\"grpo\" length-biased."),
-        Question("loss_zero", "The loss is 0", "Tell a loss that cancels from a loss that teaches nothing.", 8, 1, "predict",
-                 loss_zero, "Loss 0 means that nothing is learnt.", "open-r1 issue 239; TRL issues 2703, 3452; unsloth 2614",
-                 "Every framework logs this number, and none says that it is 0 by construction."),
-        Question("token_mean_unbiased", "The token mean is unbiased", "Measure what is left of the length bias in a token mean.", 12, 3, "predict",
-                 token_mean_unbiased, "The token mean has no length bias.", "most texts on DAPO; rlhf-book chapter 6",
-                 "TRL's default, verl's default: small groups per denominator keep a good part of the bias."),
-        Question("hard_prompts", "The std shrinks hard prompts", "Find which prompts the std favours.", 8, 2, "predict",
-                 hard_prompts, "Dividing by the std shrinks hard prompts.", "a public book page on GRPO; replies in tinker-cookbook issue 579",
-                 "scale_rewards and norm_adv_by_std_in_grpo are on by default."),
-        Question("removing_length", "Removing 1/|o| creates the bias", "Say which of the two normalisations is the policy gradient.", 8, 2, "predict",
-                 removing_length, "Removing 1/|o| creates a length bias.", "understand-r1-zero issues 10, 25",
-                 "Readers who look at shares and readers who look at tokens argue past each other: look at both."),
-        Question("mean_of_means", "Accumulation never changes the result", "Compute what averaging micro-batch means does.", 6, 1, "predict",
-                 mean_of_means, "Gradient accumulation does not change the loss.", "TRL issue 3021; open-instruct PR 1161",
-                 "TRL's bnpo and older verl still do it."),
-        Question("idle_clip", "The clip does nothing", "Say when the clip can act at all.", 8, 2, "predict",
-                 idle_clip, "A clip fraction of 0 means that something is broken.", "verl issue 1477; DAPO issue 31; TRL issues 3120, 3757",
-                 "Before tuning epsilon compute the updates per rollout."),
-        Question("bad_token_unbounded", "The clip bounds every push", "Find the side on which PPO's clip has no bound.", 8, 2, "predict",
-                 bad_token_unbounded, "Outside the band no token has a gradient.", "TRL issues 3032, 3435",
-                 "verl's clip_ratio_c and TRL's delta exist for this token."),
-        Question("k1_no_pull", "k1 in the loss", "Tell the value of a KL estimator from its gradient.", 10, 3, "predict",
-                 k1_no_pull, "An unbiased estimate of the KL has the right gradient.", "open-instruct issue 534",
-                 "A KL coefficient with k1 in the loss costs memory for a reference model and pulls at nothing."),
-        Question("normalised_twice", "Normalised twice", "See what whitening does after a group std.", 8, 2, "predict",
-                 normalised_twice, "A second normalisation changes nothing.", "axon-rl/gem PR 113; reskill PR 12",
-                 "REINFORCE++ with baseline whitens over the batch on purpose, without a group std before."),
-        Question("group_of_two", "Two completions", "See what is left of the reward at G = 2.", 6, 1, "predict",
-                 group_of_two, "A larger gap gives a larger advantage.", "CoursIA issue 10603",
-                 "num_generations=2 saves memory and throws away how much better an answer is."),
-        Question("trl_config", "The empty TRL file", "Say what a TRL file runs, from its version.", 8, 2, "read",
-                 trl_config, "A config without loss_type runs the paper's GRPO.", "TRL issue 3187; open-r1 config_demo.yaml",
-                 "The same file meant four losses in two years."),
-        Question("verl_config", "adv_estimator=grpo", "Say what a verl command runs.", 8, 2, "read",
-                 verl_config, "adv_estimator=grpo runs GRPO's loss.", "verl issue 957; EasyR1 issue 212; verl's run_qwen3_8b_fsdp.sh",
-                 "Advantage, aggregation, clip and KL have separate keys with separate defaults."),
-        Question("dapo_config", "A script called DAPO", "Compare a DAPO script with its paper.", 6, 1, "read",
-                 dapo_config, "A DAPO script runs DAPO's formula.", "verl issue 2776; verl-recipe's DAPO script",
-                 "The std is still on, the scope is the mini-batch."),
-        Question("gspo_config", "GSPO with an inherited clip", "Find the inherited value that switches the clip off.", 8, 2, "read",
-                 gspo_config, "The usual epsilon of 0.2 also fits GSPO.", "TRL issue 3834; ROLL issue 165; NeMo-RL's GSPO recipe",
-                 "A child config changes the ratio, its parent keeps the epsilon."),
-        Question("oat_config", "Dr. GRPO by its authors", "Read off the weight of a token.", 8, 2, "read",
-                 oat_config, "Dr. GRPO only drops the std.", "rlhf-book's drgrpo; understand-r1-zero's example script",
-                 "The constant is the generation limit: change that and you change the learning rate."),
+        Question(
+            "longer_answers",
+            "Longer answers get more gradient",
+            "Tell the push on a token from the push on a completion.",
+            8,
+            1,
+            "predict",
+            longer_answers,
+            "Longer answers get more gradient.",
+            "an encyclopedia page on Dr. GRPO; understand-r1-zero issues 10, 11, 25",
+            'TRL\'s documentation itself calls loss_type="grpo" length-biased.',
+        ),
+        Question(
+            "loss_zero",
+            "The loss is 0",
+            "Tell a loss that cancels from a loss that teaches nothing.",
+            8,
+            1,
+            "predict",
+            loss_zero,
+            "Loss 0 means that nothing is learnt.",
+            "open-r1 issue 239; TRL issues 2703, 3452; unsloth 2614",
+            "Every framework logs this number, and none says that it is 0 by construction.",
+        ),
+        Question(
+            "token_mean_unbiased",
+            "The token mean is unbiased",
+            "Measure what is left of the length bias in a token mean.",
+            12,
+            3,
+            "predict",
+            token_mean_unbiased,
+            "The token mean has no length bias.",
+            "most texts on DAPO; rlhf-book chapter 6",
+            "TRL's default, verl's default: small groups per denominator keep a good part of the bias.",
+        ),
+        Question(
+            "hard_prompts",
+            "The std shrinks hard prompts",
+            "Find which prompts the std favours.",
+            8,
+            2,
+            "predict",
+            hard_prompts,
+            "Dividing by the std shrinks hard prompts.",
+            "a public book page on GRPO; replies in tinker-cookbook issue 579",
+            "scale_rewards and norm_adv_by_std_in_grpo are on by default.",
+        ),
+        Question(
+            "removing_length",
+            "Removing 1/|o| creates the bias",
+            "Say which of the two normalisations is the policy gradient.",
+            8,
+            2,
+            "predict",
+            removing_length,
+            "Removing 1/|o| creates a length bias.",
+            "understand-r1-zero issues 10, 25",
+            "Readers who look at shares and readers who look at tokens argue past each other: look at both.",
+        ),
+        Question(
+            "mean_of_means",
+            "Accumulation never changes the result",
+            "Compute what averaging micro-batch means does.",
+            6,
+            1,
+            "predict",
+            mean_of_means,
+            "Gradient accumulation does not change the loss.",
+            "TRL issue 3021; open-instruct PR 1161",
+            "TRL's bnpo and older verl still do it.",
+        ),
+        Question(
+            "idle_clip",
+            "The clip does nothing",
+            "Say when the clip can act at all.",
+            8,
+            2,
+            "predict",
+            idle_clip,
+            "A clip fraction of 0 means that something is broken.",
+            "verl issue 1477; DAPO issue 31; TRL issues 3120, 3757",
+            "Before tuning epsilon compute the updates per rollout.",
+        ),
+        Question(
+            "bad_token_unbounded",
+            "The clip bounds every push",
+            "Find the side on which PPO's clip has no bound.",
+            8,
+            2,
+            "predict",
+            bad_token_unbounded,
+            "Outside the band no token has a gradient.",
+            "TRL issues 3032, 3435",
+            "verl's clip_ratio_c and TRL's delta exist for this token.",
+        ),
+        Question(
+            "k1_no_pull",
+            "k1 in the loss",
+            "Tell the value of a KL estimator from its gradient.",
+            10,
+            3,
+            "predict",
+            k1_no_pull,
+            "An unbiased estimate of the KL has the right gradient.",
+            "open-instruct issue 534",
+            "A KL coefficient with k1 in the loss costs memory for a reference model and pulls at nothing.",
+        ),
+        Question(
+            "normalised_twice",
+            "Normalised twice",
+            "See what whitening does after a group std.",
+            8,
+            2,
+            "predict",
+            normalised_twice,
+            "A second normalisation changes nothing.",
+            "axon-rl/gem PR 113; reskill PR 12",
+            "REINFORCE++ with baseline whitens over the batch on purpose, without a group std before.",
+        ),
+        Question(
+            "group_of_two",
+            "Two completions",
+            "See what is left of the reward at G = 2.",
+            6,
+            1,
+            "predict",
+            group_of_two,
+            "A larger gap gives a larger advantage.",
+            "CoursIA issue 10603",
+            "num_generations=2 saves memory and throws away how much better an answer is.",
+        ),
+        Question(
+            "trl_config",
+            "The empty TRL file",
+            "Say what a TRL file runs, from its version.",
+            8,
+            2,
+            "read",
+            trl_config,
+            "A config without loss_type runs the paper's GRPO.",
+            "TRL issue 3187; open-r1 config_demo.yaml",
+            "The same file meant four losses in two years.",
+        ),
+        Question(
+            "verl_config",
+            "adv_estimator=grpo",
+            "Say what a verl command runs.",
+            8,
+            2,
+            "read",
+            verl_config,
+            "adv_estimator=grpo runs GRPO's loss.",
+            "verl issue 957; EasyR1 issue 212; verl's run_qwen3_8b_fsdp.sh",
+            "Advantage, aggregation, clip and KL have separate keys with separate defaults.",
+        ),
+        Question(
+            "dapo_config",
+            "A script called DAPO",
+            "Compare a DAPO script with its paper.",
+            6,
+            1,
+            "read",
+            dapo_config,
+            "A DAPO script runs DAPO's formula.",
+            "verl issue 2776; verl-recipe's DAPO script",
+            "The std is still on, the scope is the mini-batch.",
+        ),
+        Question(
+            "gspo_config",
+            "GSPO with an inherited clip",
+            "Find the inherited value that switches the clip off.",
+            8,
+            2,
+            "read",
+            gspo_config,
+            "The usual epsilon of 0.2 also fits GSPO.",
+            "TRL issue 3834; ROLL issue 165; NeMo-RL's GSPO recipe",
+            "A child config changes the ratio, its parent keeps the epsilon.",
+        ),
+        Question(
+            "oat_config",
+            "Dr. GRPO by its authors",
+            "Read off the weight of a token.",
+            8,
+            2,
+            "read",
+            oat_config,
+            "Dr. GRPO only drops the std.",
+            "rlhf-book's drgrpo; understand-r1-zero's example script",
+            "The constant is the generation limit: change that and you change the learning rate.",
+        ),
     )
-}  # fmt: skip
+}

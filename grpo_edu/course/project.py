@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..toys.compare import Interval, interval
+from ..statistics import Interval, interval
 from .engine import NotYet
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ def difference(table: pd.DataFrame, column: str, pair: Sequence[str]) -> Interva
     return interval((last[pair[0]] - last[pair[1]]).tolist())
 
 
-def supported(claim: str, found: Interval) -> bool:
+def supported(claim: str, difference: Interval) -> bool:
     """The interval lies on the claimed side of 0, or holds 0 where no difference is claimed."""
     if claim == "no difference":
-        return found.low <= 0 <= found.high
-    return found.low > 0 if claim == "longer" else found.high < 0
+        return difference.low <= 0 <= difference.high
+    return difference.low > 0 if claim == "longer" else difference.high < 0
 
 
 def length_project(
