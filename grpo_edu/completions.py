@@ -1,4 +1,7 @@
-"""Completions files: JSONL, one completion per line, read into Rollouts and written. README describes every column."""
+"""Completions files: JSONL, one completion per line, read into Rollouts and written.
+
+README describes every column.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ COLUMNS = (
 
 
 def shipped() -> Path:
-    """The completions that come with the package: SmolLM2-135M-Instruct on small arithmetic, 8 per prompt."""
+    """The completions that come with the package: SmolLM2-135M-Instruct on small arithmetic, 8 per
+    prompt.
+    """
     return Path(str(resources.files("grpo_edu"))) / "data" / "smollm2_arithmetic.jsonl"
 
 
@@ -41,9 +46,9 @@ def read_completions(
 ) -> Rollouts:
     """Rollouts from a completions file; the shipped one where no path is given.
 
-    Each line is a JSON object with ``group_id, tokens, logp, reward`` (``null``: not scored) and optionally ``prompt,
-    truncated, mask, old_logp, ref_logp, sampler_logp, max_new_tokens``; other columns are ignored. Groups are taken from
-    ``group_id`` alone, never guessed.
+    Each line is a JSON object with ``group_id, tokens, logp, reward`` (``null``: not scored) and
+    optionally ``prompt, truncated, mask, old_logp, ref_logp, sampler_logp, max_new_tokens``; other
+    columns are ignored. Groups are taken from ``group_id`` alone, never guessed.
 
     Args:
         path: the file.
@@ -83,14 +88,16 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{where}: not JSON ({error.msg} at column {error.colno}). Expected one object per line."
+            f"{where}: not JSON ({error.msg} at column {error.colno}). Expected one object per "
+            f"line."
         ) from error
     if not isinstance(row, dict):
         raise ValueError(f"{where}: found a {type(row).__name__}, expected a JSON object.")
     missing = [name for name in REQUIRED if name not in row]
     if missing:
         raise ValueError(
-            f"{where}: no column {', '.join(missing)} (found: {', '.join(row)}). Expected {', '.join(REQUIRED)}; "
+            f"{where}: no column {', '.join(missing)} (found: {', '.join(row)}). Expected "
+            f"{', '.join(REQUIRED)}; "
             "`grpo-edu sample` writes them all."
         )
     if not isinstance(row["tokens"], list) or not all(isinstance(t, str) for t in row["tokens"]):
@@ -101,11 +108,13 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
         ):
             count = len(row[name]) if isinstance(row[name], list) else type(row[name]).__name__
             raise ValueError(
-                f"{where}: {name} has {count} entries but tokens has {len(row['tokens'])}: one per token."
+                f"{where}: {name} has {count} entries but tokens has {len(row['tokens'])}: one per "
+                f"token."
             )
     if row["reward"] is not None and not isinstance(row["reward"], (int, float)):
         raise ValueError(
-            f"{where}: reward is {row['reward']!r}, expected a number, or null where it was not scored."
+            f"{where}: reward is {row['reward']!r}, expected a number, or null where it was not "
+            f"scored."
         )
     return row
 
@@ -146,11 +155,13 @@ def _padded(values: Sequence[Any], width: int, dtype: torch.dtype) -> Tensor:
 
 
 def completion_row(logps: Mapping[str, Tensor | None], **columns: Any) -> dict[str, Any]:
-    """One completion as its line holds it, in the order of ``COLUMNS``. ``files.write_json_lines`` writes the rows.
+    """One completion as its line holds it, in the order of ``COLUMNS``.
+
+    ``files.write_json_lines`` writes the rows.
 
     Args:
-        logps: ``logp`` and any of ``OPTIONAL_LOGPS``, each ``[tokens]``; written with 9 digits, which is all of float32.
-            None: not written.
+        logps: ``logp`` and any of ``OPTIONAL_LOGPS``, each ``[tokens]``; written with 9 digits,
+            which is all of float32. None: not written.
         columns: any of ``COLUMNS``.
 
     Raises:

@@ -1,4 +1,6 @@
-"""Random numbers from generators that are passed on: one per run of a toy, one per step of a language model."""
+"""Random numbers from generators that are passed on: one per run of a toy, one per step of a
+language model.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def generators(numbers: Sequence[int]) -> list[torch.Generator]:
 
 
 def generator_of(seed: int, place: int, device: Any = None) -> torch.Generator:
-    """The generator of one step of a run, or of one prompt of a file: it depends on nothing that was drawn before."""
+    """The generator of one step of a run, or of one prompt of a file: it depends on nothing that
+    was drawn before.
+    """
     return torch.Generator(device=device or "cpu").manual_seed(seed * 1_000_003 + place)
 
 

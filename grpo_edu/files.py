@@ -12,7 +12,10 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when all went well; folders are made."""
+    """A temporary path beside ``path`` that takes its place when all went well.
+
+    Folders are made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -23,7 +26,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def json_line(row: dict[str, Any]) -> str:
-    """One row as one line of JSON, in ASCII: no reader takes a character of the text for the end of the line."""
+    """One row as one line of JSON, in ASCII: no reader takes a character of the text for the end of
+    the line.
+    """
     return json.dumps(row) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""Options of the command line from the fields of a dataclass: one home for name, type, default and meaning."""
+"""Options of the command line from the fields of a dataclass: one home for name, type, default and
+meaning.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ from typing import Annotated, Any, get_type_hints
 
 
 def with_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one option per setting of its dataclass parameters, with the defaults of the object given here.
+    """Give a command one option per setting of its dataclass parameters, with the defaults of the
+    object given here.
 
     ``@with_options(training=Training())`` on ``def length(training, out: Path)`` makes the options
-    ``--steps``, ``--prompts`` … and calls ``length(Training(steps=…), out=…)``. An option that the command
-    declares itself is not made a second time; fields that are not a ``setting`` get no option.
+    ``--steps``, ``--prompts`` … and calls ``length(Training(steps=…), out=…)``. An option that the
+    command declares itself is not made a second time; fields that are not a ``setting`` get no
+    option.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,6 @@
-"""Settings of a training run: a field with its meaning, and the checks that toys and language models share."""
+"""Settings of a training run: a field with its meaning, and the checks that toys and language
+models share.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ OPTIMIZERS = ("sgd", "adamw")
 
 
 def setting(default: Any, meaning: str, flags: str = "") -> Any:
-    """A dataclass field with its meaning, which the command line shows; ``flags``: how a yes-or-no option is written."""
+    """A dataclass field with its meaning, which the command line shows.
+
+    ``flags``: how a yes-or-no option is written.
+    """
     return field(default=default, metadata={"meaning": meaning, "flags": flags})
 
 
@@ -21,7 +26,10 @@ def whole(name: str, value: Any, least: int) -> None:
 
 
 def positive(name: str, value: Any, hint: str = "") -> None:
-    """A finite number above 0, or a ValueError that says so; ``hint`` goes behind "a positive number"."""
+    """A finite number above 0, or a ValueError that says so.
+
+    ``hint`` goes behind "a positive number".
+    """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < float("inf"):
         raise ValueError(f"{name} is {value!r}: expected a positive number{hint}.")

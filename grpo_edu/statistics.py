@@ -30,7 +30,9 @@ class Interval(NamedTuple):
 
 
 def t_quantile(df: int) -> float:
-    """97.5 % quantile of Student's t: the table to 30 degrees of freedom, then the normal with two corrections."""
+    """97.5 % quantile of Student's t: the table to 30 degrees of freedom, then the normal with two
+    corrections.
+    """
     if df < 1:
         raise ValueError(f"degrees of freedom are {df}: expected at least 1, that is 2 seeds.")
     z = NormalDist().inv_cdf(0.975)
@@ -64,7 +66,8 @@ def intervals(
         by: columns that name what is compared.
 
     Returns:
-        ``by``, ``mean, low, high, seeds``. One seed has no interval (NaN); NaN in the column are left out.
+        ``by``, ``mean, low, high, seeds``. One seed has no interval (NaN); NaN in the column are
+        left out.
 
     Raises:
         ValueError: there is no such column.

@@ -1,7 +1,10 @@
-"""``check.<name>(answer)``: one checker per exercise. Prints a line where the answer is right, else raises ``NotYet`` in words.
+"""``check.<name>(answer)``: one checker per exercise.
 
-Functions: ``check.sequence_mean(my_function)``. Questions: ``check.longer_answers([0.25, "b"], sheet)``, where the sheet says which
-student's numbers. The project: ``check.length_project(table, ("grpo", "dr_grpo"), "longer")``.
+Prints a line where the answer is right, else raises ``NotYet`` in words.
+
+Functions: ``check.sequence_mean(my_function)``. Questions:
+``check.longer_answers([0.25, "b"], sheet)``, where the sheet says which student's numbers. The
+project: ``check.length_project(table, ("grpo", "dr_grpo"), "longer")``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The questions: eleven misconceptions met in public, each with a run that refutes it, and five configs to read.
+"""The questions: eleven misconceptions met in public, each with a run that refutes it, and five
+configs to read.
 
-``source`` says where the misconception was met. Every right number is computed by the library from the numbers of the student.
+``source`` says where the misconception was met. Every right number is computed by the library from
+the numbers of the student.
 """
 
 from __future__ import annotations
@@ -31,27 +33,35 @@ BASELINES = ("no_baseline", "group_mean", "leave_one_out", "batch_mean")
 KLS = ("none", "k1", "k2", "k3", "kl_in_reward")
 
 
-# --- predict, run, explain ------------------------------------------------------------------------------------------------
+# --- predict, run, explain ------------------------------------------------------------------------
 
 
 def longer_answers(source: random.Random) -> Posed:
-    short, times = source.randint(3, 9), source.choice([3, 5, 6, 8])
+    short = source.randint(3, 9)
+    times = source.choice([3, 5, 6, 8])
     text = (
-        f"Two wrong answers of one prompt, {short} and {short * times} tokens, both with advantage -1. The loss is GRPO's: each completion is "
-        "averaged over its own tokens. **Predict** which one's tokens are pushed down harder, then run."
+        f"Two wrong answers of one prompt, {short} and {short * times} tokens, both with advantage "
+        f"-1. The loss is GRPO's: each completion is "
+        "averaged over its own tokens. **Predict** which one's tokens are pushed down harder, then "
+        "run."
     )
     right = "the push on a token shrinks with the length, the push on the whole completion does not"
     wrong = {
-        "longer answers get more gradient": "it confuses the sum of token losses with their mean: 1/|o| divides exactly what length adds",
-        "the reward is divided by the length": "the advantage of both is the same; it is the weight of a token that shrinks",
-        "both get the same push on every token, since the mean is fair": "equal is the share of a completion, not the push on a token",
+        "longer answers get more gradient": "it confuses the sum of token losses with their mean: "
+        "1/|o| divides exactly what length adds",
+        "the reward is divided by the length": "the advantage of both is the same; it is the "
+        "weight of a token that shrinks",
+        "both get the same push on every token, since the mean is fair": "equal is the share of a "
+        "completion, not the push "
+        "on a token",
     }
     return Posed(
         text,
         {"lengths": [short, short * times]},
         (
             Number(
-                "How many times as hard is a token of the **long** answer pushed as a token of the short one?",
+                "How many times as hard is a token of the **long** answer pushed as a token of the "
+                "short one?",
                 1 / times,
                 {
                     "upside down: this is short over long": times,
@@ -66,15 +76,20 @@ def longer_answers(source: random.Random) -> Posed:
 def loss_zero(source: random.Random) -> Posed:
     good, bad = source.choice([(10, 40), (8, 72), (20, 30), (5, 45), (12, 36)])
     text = (
-        f"On policy, two completions of one prompt: {good} tokens with advantage +1, {bad} tokens with advantage -1. "
-        "**Predict** the value of the loss under the sequence mean and under the token mean, then run."
+        f"On policy, two completions of one prompt: {good} tokens with advantage +1, {bad} tokens "
+        f"with advantage -1. "
+        "**Predict** the value of the loss under the sequence mean and under the token mean, then "
+        "run."
     )
     total = good + bad
     right = "a loss of 0 is two pushes that cancel in the value; each token is still pushed"
     wrong = {
-        "a loss of 0 means that nothing is learnt": "the gradient is weight · advantage · ∇log π, token by token; the value only adds up W·A",
-        "the display rounds a very small loss": "the value is exactly 0 at ratio 1, because the advantages of a group add to 0",
-        "the loss must fall below 0 before learning starts": "the sign follows length times advantage, it measures no progress",
+        "a loss of 0 means that nothing is learnt": "the gradient is weight · advantage · ∇log π, "
+        "token by token; the value only adds up W·A",
+        "the display rounds a very small loss": "the value is exactly 0 at ratio 1, because the "
+        "advantages of a group add to 0",
+        "the loss must fall below 0 before learning starts": "the sign follows length times "
+        "advantage, it measures no progress",
     }
     return Posed(
         text,
@@ -98,18 +113,31 @@ def loss_zero(source: random.Random) -> Posed:
 
 
 def token_mean_unbiased(source: random.Random) -> Posed:
-    stop, rows = source.choice([0.1, 0.15, 0.2]), source.choice([2, 4, 8])
+    stop = source.choice([0.1, 0.15, 0.2])
+    rows = source.choice([2, 4, 8])
     text = (
-        f"Every token of a completion is the last one with probability {stop}. A length-unbiased loss does not move the stop logit on average. "
-        f"**Predict** whether the token mean over a group of {rows} moves it, then run. Level: exact."
+        f"Every token of a completion is the last one with probability {stop}. A length-unbiased "
+        f"loss does not move the stop logit on average. "
+        f"**Predict** whether the token mean over a group of {rows} moves it, then run. Level: "
+        f"exact."
     )
     drift = token_mean_drift(stop, rows, 64)
     full = sequence_mean_drift(stop, 64)
-    right = "the shared denominator contains the own length, so a bias is left; it falls like one over the number of completions"
+    right = (
+        "the shared denominator contains the own length, so a bias is left; it falls like one "
+        "over the number of completions"
+    )
     wrong = {
-        "the token mean is unbiased: all tokens weigh the same": "equal weights in one step are not equal weights across steps: a step with long answers divides by more",
-        "it is biased as much as 1/|o|, whatever the number of completions": "that is so only where one completion is alone in its denominator",
-        "a constant has the same bias": "the constant cannot follow the sampled lengths: its drift is exactly 0",
+        "the token mean is unbiased: all tokens weigh the same": "equal weights in one step are "
+        "not equal weights across steps: "
+        "a step with long answers divides "
+        "by more",
+        "it is biased as much as 1/|o|, whatever the number of completions": "that is so only "
+        "where one completion "
+        "is alone in its "
+        "denominator",
+        "a constant has the same bias": "the constant cannot follow the sampled lengths: its drift "
+        "is exactly 0",
     }
     return Posed(
         text,
@@ -132,23 +160,32 @@ def token_mean_unbiased(source: random.Random) -> Posed:
 def hard_prompts(source: random.Random) -> Posed:
     size = source.choice([8, 12, 16])
     text = (
-        f"Groups of {size}, reward 0 or 1. In one group a single answer is right, in another exactly half. The centred advantage is "
-        "divided by the group's std (ddof 1). **Predict** which group the division lifts more, then run."
+        f"Groups of {size}, reward 0 or 1. In one group a single answer is right, in another "
+        f"exactly half. The centred advantage is "
+        "divided by the group's std (ddof 1). **Predict** which group the division lifts more, "
+        "then run."
     )
     lone = _gain(1, size)
     half = _gain(size // 2, size)
-    right = "it lifts nearly unsolved and nearly solved prompts alike; groups without any difference get nothing"
+    right = (
+        "it lifts nearly unsolved and nearly solved prompts alike; groups without any "
+        "difference get nothing"
+    )
     wrong = {
-        "std shrinks hard prompts and lifts easy ones": "the std depends on k(G-k): one right of G and one wrong of G have the same",
-        "std shrinks easy prompts and lifts hard ones": "the std depends on k(G-k): one right of G and one wrong of G have the same",
-        "std is what lengthens wrong answers": "the std is one number per prompt; what differs between lengths is 1/|o|",
+        "std shrinks hard prompts and lifts easy ones": "the std depends on k(G-k): one right of G "
+        "and one wrong of G have the same",
+        "std shrinks easy prompts and lifts hard ones": "the std depends on k(G-k): one right of G "
+        "and one wrong of G have the same",
+        "std is what lengthens wrong answers": "the std is one number per prompt; what differs "
+        "between lengths is 1/|o|",
     }
     return Posed(
         text,
         {"size": size},
         (
             Number(
-                "The gain 1/std of the lone-success group, divided by that of the half-right group?",
+                "The gain 1/std of the lone-success group, "
+                "divided by that of the half-right group?",
                 lone / half,
                 {"upside down": half / lone, "the std does differ between the two": 1.0},
             ),
@@ -166,20 +203,28 @@ def _gain(right: int, size: int) -> float:
 
 
 def removing_length(source: random.Random) -> Posed:
-    short, times, limit = (
-        source.randint(2, 6),
-        source.choice([4, 7, 10]),
-        source.choice([128, 256, 512]),
-    )
+    short = source.randint(2, 6)
+    times = source.choice([4, 7, 10])
+    limit = source.choice([128, 256, 512])
     text = (
-        f"The same two wrong answers, {short} and {short * times} tokens, under Dr. GRPO's constant {limit}. The long one now gets more push in total. "
+        f"The same two wrong answers, {short} and {short * times} tokens, under Dr. GRPO's "
+        f"constant {limit}. The long one now gets more push in total. "
         "**Predict**: did removing 1/|o| create a length bias? Then run both."
     )
-    right = "no: the log-probability of a completion is a sum over its tokens, so the policy gradient weighs every token alike"
+    right = (
+        "no: the log-probability of a completion is a sum over its tokens, so the policy "
+        "gradient weighs every token alike"
+    )
     wrong = {
-        "yes: removing 1/|o| creates the bias, the mean was fair": "fair in shares per completion; but then a wrong answer is punished less per token the longer it is, and it pays to run on",
-        "yes: long answers are now pushed harder per token": "per token the two are equal, in each of the runs; compare the columns",
-        "it makes no difference, the advantage is the same": "the advantage is the same, the weight of a token is not",
+        "yes: removing 1/|o| creates the bias, the mean was fair": "fair in shares per completion; "
+        "but then a wrong answer is "
+        "punished less per token the "
+        "longer it is, and it pays to "
+        "run on",
+        "yes: long answers are now pushed harder per token": "per token the two are equal, in each "
+        "of the runs; compare the columns",
+        "it makes no difference, the advantage is the same": "the advantage is the same, the "
+        "weight of a token is not",
     }
     return Posed(
         text,
@@ -196,23 +241,30 @@ def removing_length(source: random.Random) -> Posed:
 
 
 def mean_of_means(source: random.Random) -> Posed:
-    few, many, low, high = (
-        source.randint(2, 4),
-        source.randint(8, 16),
-        source.randint(1, 3),
-        source.randint(4, 9),
-    )
+    few = source.randint(2, 4)
+    many = source.randint(8, 16)
+    low = source.randint(1, 3)
+    high = source.randint(4, 9)
     text = (
-        f"Two micro-batches: {few} tokens with a loss of {low} each, {many} tokens with a loss of {high} each. A framework takes the token mean "
-        "of each and averages over the accumulation steps. **Predict** what it gets and what the step's token mean is, then run."
+        f"Two micro-batches: {few} tokens with a loss of {low} each, {many} tokens with a loss of "
+        f"{high} each. A framework takes the token mean "
+        "of each and averages over the accumulation steps. **Predict** what it gets and what the "
+        "step's token mean is, then run."
     )
     true = (few * low + many * high) / (few + many)
     faulty = (low + high) / 2
-    right = "a token in the smaller micro-batch counts more, so the result depends on how the batch was cut"
+    right = (
+        "a token in the smaller micro-batch counts more, so the result depends on how the "
+        "batch was cut"
+    )
     wrong = {
-        "gradient accumulation never changes the result": "only where every micro-batch has the same number of tokens",
-        "a token in the larger micro-batch counts more": "the other way round: each mean weighs the same, so fewer tokens share it",
-        "it only changes the learning rate by a constant": "the two micro-batches change by different factors, so the direction changes too",
+        "gradient accumulation never changes the result": "only where every micro-batch has the "
+        "same number of tokens",
+        "a token in the larger micro-batch counts more": "the other way round: each mean weighs "
+        "the same, so fewer tokens share it",
+        "it only changes the learning rate by a constant": "the two micro-batches change by "
+        "different factors, so the direction "
+        "changes too",
     }
     return Posed(
         text,
@@ -238,14 +290,27 @@ def idle_clip(source: random.Random) -> Posed:
     prompts, mini = source.choice([(1024, 256), (512, 64), (512, 128), (768, 128)])
     samples = source.choice([5, 7, 9])
     text = (
-        f"A run draws {prompts} prompts with {samples} completions each, takes one pass, and its mini-batch is {mini} prompts. Its log shows a clip "
-        f"fraction near 0, and exactly 0 in a second run with a mini-batch of {prompts}. **Predict** the number of updates per rollout, then run."
+        f"A run draws {prompts} prompts with {samples} completions each, takes one pass, and its "
+        f"mini-batch is {mini} prompts. Its log shows a clip "
+        f"fraction near 0, and exactly 0 in a second run with a mini-batch of {prompts}. "
+        f"**Predict** the number of updates per rollout, then run."
     )
-    right = f"the ratio is 1 on the first update after every rollout; only the run with a mini-batch of {mini} ever makes a second one"
+    right = (
+        f"the ratio is 1 on the first update after every rollout; only the run with a "
+        f"mini-batch of {mini} ever makes a second one"
+    )
     wrong = {
-        "the clip fraction is 0 because the learning rate is too small": "in the second run the ratio is 1 by construction, whatever the learning rate",
-        "with ratio 1 there is no gradient, so the second run learns nothing": "the derivative of the ratio is not 0 where its value is 1",
-        "more completions per prompt would make the clip act": "the number of completions changes the batch, not how often it is reused",
+        "the clip fraction is 0 because the learning rate is too small": "in the second run the "
+        "ratio is 1 by "
+        "construction, whatever "
+        "the learning rate",
+        "with ratio 1 there is no gradient, so the second run learns nothing": "the derivative of "
+        "the ratio is not 0 "
+        "where its value is "
+        "1",
+        "more completions per prompt would make the clip act": "the number of completions changes "
+        "the batch, not how often it is "
+        "reused",
     }
     return Posed(
         text,
@@ -273,17 +338,24 @@ def bad_token_unbounded(source: random.Random) -> Posed:
     ratio = source.choice([3.0, 4.0, 5.0, 6.0, 8.0])
     eps = source.choice([0.2, 0.28])
     text = (
-        f"One token with advantage -1; since the rollout its probability rose to {ratio:g} times. PPO's clip, eps {eps} on both sides. "
+        f"One token with advantage -1; since the rollout its probability rose to {ratio:g} times. "
+        f"PPO's clip, eps {eps} on both sides. "
         "**Predict** the push on it, then run."
     )
     push = float(
         pushes(partial(_ppo, eps=eps), torch.tensor([ratio], dtype=torch.float64), -1.0)[0]
     )
-    right = "the minimum takes the unclipped term there: for a bad token the clip has no upper bound, a dual clip or delta gives it one"
+    right = (
+        "the minimum takes the unclipped term there: for a bad token the clip has no upper "
+        "bound, a dual clip or delta gives it one"
+    )
     wrong = {
-        "outside the band every token loses its gradient": "only in two cases of six: a good token above the band, a bad one below it",
-        "the clip bounds the push at 1 + eps": "that is the clipped term, and the minimum of the two is the other one",
-        "a bad token cannot become likelier": "a neighbour's update can raise it, and several updates on one rollout do",
+        "outside the band every token loses its gradient": "only in two cases of six: a good token "
+        "above the band, a bad one below it",
+        "the clip bounds the push at 1 + eps": "that is the clipped term, and the minimum of the "
+        "two is the other one",
+        "a bad token cannot become likelier": "a neighbour's update can raise it, and several "
+        "updates on one rollout do",
     }
     return Posed(
         text,
@@ -311,8 +383,10 @@ def _ppo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps: float) -> Te
 def k1_no_pull(source: random.Random) -> Posed:
     p = source.choice([0.7, 0.8, 0.9])
     text = (
-        f"Two actions, policy ({p}, {1 - p:.1f}), reference (0.5, 0.5). An estimator of the KL stands in the loss, with coefficient 1. "
-        "**Predict** the expected gradient by the first logit for k1, k2 and k3, then run. Level: exact."
+        f"Two actions, policy ({p}, {1 - p:.1f}), reference (0.5, 0.5). An estimator of the KL "
+        f"stands in the loss, with coefficient 1. "
+        "**Predict** the expected gradient by the first logit for k1, k2 and k3, then run. Level: "
+        "exact."
     )
     logits = torch.tensor([p, 1 - p], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
@@ -321,11 +395,19 @@ def k1_no_pull(source: random.Random) -> Posed:
         for name in ("k1", "k2", "k3")
     }
     true = float(reverse(logits, reference)[1][0])
-    right = "k2: its gradient is that of KL(π ‖ π_ref); k1 gives none on average and k3 the gradient of the forward KL"
+    right = (
+        "k2: its gradient is that of KL(π ‖ π_ref); k1 gives none on average and k3 the "
+        "gradient of the forward KL"
+    )
     wrong = {
-        "k1: its value is unbiased, so its gradient is too": "the gradient of the value does not see how the sampling changes; for k1 it averages to 0",
-        "k3: unbiased value and low variance, so the right gradient": "its gradient is that of KL(π_ref ‖ π); compare with the last row",
-        "all three: they estimate the same number": "values and gradients are different matters; compare the columns",
+        "k1: its value is unbiased, so its gradient is too": "the gradient of the value does not "
+        "see how the sampling changes; for k1 "
+        "it averages to 0",
+        "k3: unbiased value and low variance, so the right gradient": "its gradient is that of "
+        "KL(π_ref ‖ π); compare with "
+        "the last row",
+        "all three: they estimate the same number": "values and gradients are different matters; "
+        "compare the columns",
     }
     return Posed(
         text,
@@ -350,10 +432,13 @@ def k1_no_pull(source: random.Random) -> Posed:
 
 
 def normalised_twice(source: random.Random) -> Posed:
-    size, dead = source.choice([4, 6, 8]), source.choice([1, 2, 3])
+    size = source.choice([4, 6, 8])
+    dead = source.choice([1, 2, 3])
     text = (
-        f"One live group of {size} with a single success, and {dead} groups of {size} that are all right. Advantages are z-scores in each group (ddof 1), "
-        "and then whitened over the batch. **Predict** what the second normalisation does to the lone success, then run."
+        f"One live group of {size} with a single success, and {dead} groups of {size} that are all "
+        f"right. Advantages are z-scores in each group (ddof 1), "
+        "and then whitened over the batch. **Predict** what the second normalisation does to the "
+        "lone success, then run."
     )
     once = torch.tensor([1.0] + [0.0] * (size - 1), dtype=torch.float64)
     once = (once - once.mean()) / once.std()
@@ -361,9 +446,12 @@ def normalised_twice(source: random.Random) -> Posed:
     factor = 1 / float(twice.std())
     right = "the step size now depends on how many groups of the batch are dead"
     wrong = {
-        "nothing: a z-score of z-scores is the same": "the dead groups' zeros are in the second std, and shrink it",
-        "it makes the batch independent of the dead groups": "it makes it depend on them: more zeros, smaller std, larger advantages",
-        "it removes the difficulty bias": "the group std stays where it was; the second one is the same for all prompts",
+        "nothing: a z-score of z-scores is the same": "the dead groups' zeros are in the second "
+        "std, and shrink it",
+        "it makes the batch independent of the dead groups": "it makes it depend on them: more "
+        "zeros, smaller std, larger advantages",
+        "it removes the difficulty bias": "the group std stays where it was; the second one is the "
+        "same for all prompts",
     }
     return Posed(
         text,
@@ -380,16 +468,20 @@ def normalised_twice(source: random.Random) -> Posed:
 
 
 def group_of_two(source: random.Random) -> Posed:
-    low, gap = source.choice([0.0, 1.0, 5.0]), source.choice([0.01, 0.1, 3.0])
+    low = source.choice([0.0, 1.0, 5.0])
+    gap = source.choice([0.01, 0.1, 3.0])
     text = (
-        f"Groups of two. In one the rewards are 1 and 0, in the other {low + gap:g} and {low:g}. Group mean and std, ddof 1, eps 0. "
+        f"Groups of two. In one the rewards are 1 and 0, in the other {low + gap:g} and {low:g}. "
+        f"Group mean and std, ddof 1, eps 0. "
         "**Predict** the two advantages of the better answer, then run."
     )
     right = "with two completions the std is the gap itself, up to a factor: only the order is left"
     wrong = {
-        "a larger gap gives a larger advantage": "the std grows with the gap, and the two cancel exactly",
+        "a larger gap gives a larger advantage": "the std grows with the gap, and the two cancel "
+        "exactly",
         "the smaller gap is drowned by eps": "eps is 0 here; with 1e-4 only gaps near 1e-4 are",
-        "the std of two numbers is not defined": "the sample std of two is the gap over √2; of one it is undefined",
+        "the std of two numbers is not defined": "the sample std of two is the gap over √2; of one "
+        "it is undefined",
     }
     return Posed(
         text,
@@ -405,7 +497,7 @@ def group_of_two(source: random.Random) -> Posed:
     )
 
 
-# --- read a config --------------------------------------------------------------------------------------------------------
+# --- read a config --------------------------------------------------------------------------------
 
 
 def trl_config(source: random.Random) -> Posed:
@@ -427,15 +519,21 @@ def trl_config(source: random.Random) -> Posed:
     agg = "generation_token_mean" if agg == "generation" else agg
     generations, accumulation = source.choice([(16, 4), (8, 4), (4, 2)])
     text = (
-        f"A TRL YAML file, run with **trl {version}**:\n\n```yaml\nnum_generations: {generations}\nper_device_train_batch_size: 16\n"
-        f"gradient_accumulation_steps: {accumulation}\nmax_completion_length: 2048\nreward_funcs: [accuracy, format]\nreward_weights: [1.0, 1.0]\n```\n\n"
-        "No `loss_type`, `beta`, `epsilon`, `scale_rewards`, `num_iterations`. What does it really run?"
+        f"A TRL YAML file, run with **trl {version}**:\n\n```yaml\nnum_generations: "
+        f"{generations}\nper_device_train_batch_size: 16\n"
+        f"gradient_accumulation_steps: {accumulation}\nmax_completion_length: 2048\nreward_funcs: "
+        f"[accuracy, format]\nreward_weights: [1.0, 1.0]\n```\n\n"
+        "No `loss_type`, `beta`, `epsilon`, `scale_rewards`, `num_iterations`. What does it really "
+        "run?"
     )
     mistakes = {
-        "sequence_mean": "that is what the paper's GRPO is and what TRL ran up to 0.15; the default has changed three times since",
+        "sequence_mean": "that is what the paper's GRPO is and what TRL ran up to 0.15; the "
+        "default has changed three times since",
         "micro_batch_token_mean": "that was the default from 0.16 to 0.21 (`bnpo` from 0.17 on)",
-        "generation_token_mean": "that is the newer default, `dapo`, whose denominator is counted over the generation batch",
-        "step_token_mean": "close to the newer `dapo`, but its denominator is not the optimiser step's own",
+        "generation_token_mean": "that is the newer default, `dapo`, whose denominator is counted "
+        "over the generation batch",
+        "step_token_mean": "close to the newer `dapo`, but its denominator is not the optimiser "
+        "step's own",
         "prompt_token_mean": "that is DAPO's paper, which TRL does not run under any name",
         "constant": "that is `dr_grpo`, which has to be asked for",
     }
@@ -459,7 +557,8 @@ def trl_config(source: random.Random) -> Posed:
                 "Updates per rollout?",
                 1.0,
                 {
-                    "accumulation makes one update out of many micro-batches, not many updates": accumulation,
+                    "accumulation makes one update out of many micro-batches, "
+                    "not many updates": accumulation,
                     "completions per prompt are no updates": generations,
                 },
             ),
@@ -469,11 +568,16 @@ def trl_config(source: random.Random) -> Posed:
 
 def verl_config(source: random.Random) -> Posed:
     prompts, mini = source.choice([(1024, 256), (1024, 128), (512, 256)])
-    samples, factor = source.choice([5, 8]), source.choice([0.001, 0.01])
+    samples = source.choice([5, 8])
+    factor = source.choice([0.001, 0.01])
     text = (
-        "A verl command (0.9):\n\n```bash\nalgorithm.adv_estimator=grpo \\\nalgorithm.use_kl_in_reward=False \\\n"
-        f"data.train_batch_size={prompts} \\\nactor_rollout_ref.actor.ppo_mini_batch_size={mini} \\\nactor_rollout_ref.rollout.n={samples} \\\n"
-        f"actor_rollout_ref.actor.use_kl_loss=True \\\nactor_rollout_ref.actor.kl_loss_coef={factor} \\\nactor_rollout_ref.actor.kl_loss_type=low_var_kl\n```\n\n"
+        "A verl command (0.9):\n\n```bash\nalgorithm.adv_estimator=grpo "
+        "\\\nalgorithm.use_kl_in_reward=False \\\n"
+        f"data.train_batch_size={prompts} \\\nactor_rollout_ref.actor.ppo_mini_batch_size={mini} "
+        f"\\\nactor_rollout_ref.rollout.n={samples} \\\n"
+        f"actor_rollout_ref.actor.use_kl_loss=True "
+        f"\\\nactor_rollout_ref.actor.kl_loss_coef={factor} "
+        f"\\\nactor_rollout_ref.actor.kl_loss_type=low_var_kl\n```\n\n"
         "What does it really run?"
     )
     return Posed(
@@ -485,9 +589,11 @@ def verl_config(source: random.Random) -> Posed:
                 AGGREGATIONS,
                 "step_token_mean",
                 {
-                    "sequence_mean": "`adv_estimator=grpo` sets the advantage only; the loss has its own key, loss_agg_mode, and its default pools the tokens",
+                    "sequence_mean": "`adv_estimator=grpo` sets the advantage only; the loss has "
+                    "its own key, loss_agg_mode, and its default pools the tokens",
                     "constant": "that is seq-mean-token-sum-norm and has to be asked for",
-                    "micro_batch_token_mean": "so it was up to 0.6; since 0.7 the count is the mini-batch's",
+                    "micro_batch_token_mean": "so it was up to 0.6; since 0.7 the count is the "
+                    "mini-batch's",
                     "prompt_token_mean": "that is the DAPO paper; verl pools the mini-batch",
                 },
             ),
@@ -523,8 +629,11 @@ def verl_config(source: random.Random) -> Posed:
 def dapo_config(source: random.Random) -> Posed:
     prompts, mini = source.choice([(512, 32), (512, 64), (256, 32)])
     text = (
-        f'A recipe called DAPO, for verl:\n\n```bash\nadv_estimator=grpo\nclip_ratio_low=0.2\nclip_ratio_high=0.28\nloss_agg_mode="token-mean"\n'
-        f"enable_filter_groups=True\nuse_kl_loss=False\ntrain_prompt_bsz={prompts}\ntrain_prompt_mini_bsz={mini}\nn_resp_per_prompt=16\n```\n\n"
+        f"A recipe called DAPO, for "
+        f"verl:\n\n```bash\nadv_estimator=grpo\nclip_ratio_low=0.2\n"
+        'clip_ratio_high=0.28\nloss_agg_mode="token-mean"\n'
+        f"enable_filter_groups=True\nuse_kl_loss=False\ntrain_prompt_bsz={prompts}\n"
+        f"train_prompt_mini_bsz={mini}\nn_resp_per_prompt=16\n```\n\n"
         "What does it really run?"
     )
     return Posed(
@@ -536,7 +645,8 @@ def dapo_config(source: random.Random) -> Posed:
                 AGGREGATIONS,
                 "step_token_mean",
                 {
-                    "prompt_token_mean": "that is the paper's Eq. 8, a mean inside each prompt; the key pools the mini-batch",
+                    "prompt_token_mean": "that is the paper's Eq. 8, a mean inside each prompt; "
+                    "the key pools the mini-batch",
                     "sequence_mean": "the key says token-mean",
                 },
             ),
@@ -545,7 +655,8 @@ def dapo_config(source: random.Random) -> Posed:
                 SCALES,
                 "group_std",
                 {
-                    "unscaled": "DAPO keeps the std: the difficulty weighting stays. Dr. GRPO is the one that drops it"
+                    "unscaled": "DAPO keeps the std: the difficulty weighting stays. Dr. GRPO is "
+                    "the one that drops it"
                 },
             ),
             Name("The KL term?", KLS, "none", {"k3": "use_kl_loss is False"}),
@@ -564,16 +675,25 @@ def dapo_config(source: random.Random) -> Posed:
 def gspo_config(source: random.Random) -> Posed:
     prompts, samples, batch = source.choice([(128, 8, 64), (64, 16, 128), (256, 16, 128)])
     eps = source.choice([0.2, 0.28])
-    right = "practically never: the geometric-mean ratio stays within a few thousandths of 1, eps would have to be some 3e-4"
+    right = (
+        "practically never: the geometric-mean ratio stays within a few thousandths of 1, eps "
+        "would have to be some 3e-4"
+    )
     wrong = {
-        "as often as in GRPO, the epsilon is the same": "a mean of log-ratios is far closer to 0 than a single one",
-        "more often, since a whole sequence drifts further than a token": "the product would; this is its |o|-th root",
-        "never, because there is one update per rollout": "count them: completions per rollout over the global batch",
+        "as often as in GRPO, the epsilon is the same": "a mean of log-ratios is far closer to 0 "
+        "than a single one",
+        "more often, since a whole sequence drifts further than a token": "the product would; this "
+        "is its |o|-th root",
+        "never, because there is one update per rollout": "count them: completions per rollout "
+        "over the global batch",
     }
     text = (
-        f"A NeMo-RL file:\n\n```yaml\nsequence_level_importance_ratios: true\ntoken_level_loss: false\nratio_clip_min: {eps}\nratio_clip_max: {eps}\n"
-        f"use_leave_one_out_baseline: true\nnormalize_rewards: true\nreference_policy_kl_penalty: 0.0\nnum_prompts_per_step: {prompts}\n"
-        f"num_generations_per_prompt: {samples}\ntrain_global_batch_size: {batch}\n```\n\nWhat does it really run?"
+        f"A NeMo-RL file:\n\n```yaml\nsequence_level_importance_ratios: true\ntoken_level_loss: "
+        f"false\nratio_clip_min: {eps}\nratio_clip_max: {eps}\n"
+        f"use_leave_one_out_baseline: true\nnormalize_rewards: true\nreference_policy_kl_penalty: "
+        f"0.0\nnum_prompts_per_step: {prompts}\n"
+        f"num_generations_per_prompt: {samples}\ntrain_global_batch_size: {batch}\n```\n\nWhat "
+        f"does it really run?"
     )
     return Posed(
         text,
@@ -584,7 +704,8 @@ def gspo_config(source: random.Random) -> Posed:
                 BASELINES,
                 "leave_one_out",
                 {
-                    "group_mean": "the name of the algorithm does not decide it, use_leave_one_out_baseline does"
+                    "group_mean": "the name of the algorithm does not decide it, "
+                    "use_leave_one_out_baseline does"
                 },
             ),
             Name(
@@ -609,8 +730,10 @@ def gspo_config(source: random.Random) -> Posed:
 def oat_config(source: random.Random) -> Posed:
     limit, samples = source.choice([(3000, 8), (4096, 8), (2048, 16)])
     text = (
-        f"oat:\n\n```bash\n--critic_type drgrpo --num_ppo_epochs 1 --beta 0 --num_samples {samples} --generate_max_length {limit} \\\n"
-        "--rollout_batch_size 128 --train_batch_size 128\n```\n\nrollout_batch_size counts prompts, train_batch_size completions. What does it really run?"
+        f"oat:\n\n```bash\n--critic_type drgrpo --num_ppo_epochs 1 --beta 0 --num_samples "
+        f"{samples} --generate_max_length {limit} \\\n"
+        "--rollout_batch_size 128 --train_batch_size 128\n```\n\nrollout_batch_size counts "
+        "prompts, train_batch_size completions. What does it really run?"
     )
     return Posed(
         text,
@@ -637,8 +760,8 @@ def oat_config(source: random.Random) -> Posed:
                 1e6 / (128 * limit),
                 {
                     "not divided by the batch": 1e6 / limit,
-                    "divided by prompts times samples: an optimiser step holds train_batch_size completions": 1e6
-                    / (128 * samples * limit),
+                    "divided by prompts times samples: an optimiser step holds train_batch_size "
+                    "completions": 1e6 / (128 * samples * limit),
                 },
             ),
             Number(
@@ -685,7 +808,8 @@ QUESTIONS: dict[str, Question] = {
             token_mean_unbiased,
             "The token mean has no length bias.",
             "most texts on DAPO; rlhf-book chapter 6",
-            "TRL's default, verl's default: small groups per denominator keep a good part of the bias.",
+            "TRL's default, verl's default: small groups per denominator keep a good part of the "
+            "bias.",
         ),
         Question(
             "hard_prompts",
@@ -709,7 +833,8 @@ QUESTIONS: dict[str, Question] = {
             removing_length,
             "Removing 1/|o| creates a length bias.",
             "understand-r1-zero issues 10, 25",
-            "Readers who look at shares and readers who look at tokens argue past each other: look at both.",
+            "Readers who look at shares and readers who look at tokens argue past each other: look "
+            "at both.",
         ),
         Question(
             "mean_of_means",
@@ -757,7 +882,8 @@ QUESTIONS: dict[str, Question] = {
             k1_no_pull,
             "An unbiased estimate of the KL has the right gradient.",
             "open-instruct issue 534",
-            "A KL coefficient with k1 in the loss costs memory for a reference model and pulls at nothing.",
+            "A KL coefficient with k1 in the loss costs memory for a reference model and pulls at "
+            "nothing.",
         ),
         Question(
             "normalised_twice",
@@ -769,7 +895,8 @@ QUESTIONS: dict[str, Question] = {
             normalised_twice,
             "A second normalisation changes nothing.",
             "axon-rl/gem PR 113; reskill PR 12",
-            "REINFORCE++ with baseline whitens over the batch on purpose, without a group std before.",
+            "REINFORCE++ with baseline whitens over the batch on purpose, without a group std "
+            "before.",
         ),
         Question(
             "group_of_two",

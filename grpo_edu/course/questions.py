@@ -1,7 +1,10 @@
-"""Questions with an answer to give: predict, run, explain; or read a config. Numbers and the order of options change with the student.
+"""Questions with an answer to give: predict, run, explain; or read a config.
 
-A question is a function of a random source; it makes the text, the numbers it gives, and its parts. Every wrong option and every
-foreseen wrong number carries the misconception behind it, which is what a student is told.
+Numbers and the order of options change with the student.
+
+A question is a function of a random source; it makes the text, the numbers it gives, and its parts.
+Every wrong option and every foreseen wrong number carries the misconception behind it, which is
+what a student is told.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ class Number(NamedTuple):
 
 
 class MultipleChoice(NamedTuple):
-    """One of several statements. ``options``: statement -> what is wrong with it, None for the right one; in shown order."""
+    """One of several statements.
+
+    ``options``: statement -> what is wrong with it, None for the right one; in shown order.
+    """
 
     ask: str
     options: Mapping[str, str | None]
@@ -82,7 +88,10 @@ Part = Number | MultipleChoice | Name
 
 
 class Posed(NamedTuple):
-    """A question with its numbers. Shown as Markdown in Jupyter; ``given["name"]`` are the numbers for the run."""
+    """A question with its numbers.
+
+    Shown as Markdown in Jupyter; ``given["name"]`` are the numbers for the run.
+    """
 
     text: str
     given: Mapping[str, Any]

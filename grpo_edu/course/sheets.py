@@ -1,8 +1,11 @@
-"""Exercise notebooks from one source: the solution version, and the student version without solutions and outputs.
+"""Exercise notebooks from one source: the solution version, and the student version without
+solutions and outputs.
 
-A source is a percent file. A cell says which exercise it belongs to and its ``role``: the text (Markdown, with lines ``Hint 1: …``), ``given``
-(a fault to look at), ``run`` (a refutation) and ``answer`` (with the solution between two markers). Title, goal, minutes, why, the question, the
-check and nbgrader's metadata are added here from the exercise itself, so that none of them is written twice.
+A source is a percent file. A cell says which exercise it belongs to and its ``role``: the text
+(Markdown, with lines ``Hint 1: …``), ``given`` (a fault to look at), ``run`` (a refutation) and
+``answer`` (with the solution between two markers). Title, goal, minutes, why, the question, the
+check and nbgrader's metadata are added here from the exercise itself, so that none of them is
+written twice.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from .catalog import EXERCISES
 from .misconceptions import QUESTIONS
 
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+BEGIN = "### BEGIN SOLUTION"
+END = "### END SOLUTION"
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader puts in place of a solution
 PREDICTION = "**My prediction** (not marked; write it before you run the next cell): …"
 KINDS = {
@@ -49,7 +53,8 @@ PROJECT = Description(
     40,
     3,
     "project",
-    "A published replication came out reversed on one seed. A claim about training needs seeds and an interval.",
+    "A published replication came out reversed on one seed. A claim about training needs seeds and "
+    "an interval.",
 )
 
 
@@ -68,7 +73,9 @@ def description(name: str) -> Description:
 
 
 def solution_notebook(path: Path, course: int = 0) -> NotebookNode:
-    """The solution version of a source: solutions between markers, answer cells folded, nbgrader metadata, no outputs."""
+    """The solution version of a source: solutions between markers, answer cells folded, nbgrader
+    metadata, no outputs.
+    """
     import jupytext
 
     source = jupytext.read(path)
@@ -108,7 +115,8 @@ def student_notebook(solution: NotebookNode) -> NotebookNode:
     leaked = leaks(notebook, hidden)
     if leaked:
         raise ValueError(
-            f"the student version leaks a solution: {leaked[0]!r}. Check the markers of its answer cell."
+            f"the student version leaks a solution: {leaked[0]!r}. Check the markers of its answer "
+            f"cell."
         )
     return notebook
 
@@ -117,7 +125,8 @@ def without_solutions(source: str) -> str:
     """Code with every solution replaced by the stub, at the solution's indentation."""
     if source.count(BEGIN) != source.count(END):
         raise ValueError(
-            f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair of markers."
+            f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair "
+            f"of markers."
         )
 
     def stub(match: re.Match[str]) -> str:
@@ -137,7 +146,8 @@ def solution_lines(source: str) -> list[str]:
 def leaks(notebook: NotebookNode, hidden: list[str]) -> list[str]:
     """Markers, outputs, or lines of a solution that stand in a code cell of a student version."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    # a given faulty version may share a line with the repaired one, which the student is meant to keep
+    # a given faulty version may share a line with the repaired one, which the student is meant to
+    # keep
     asked = [cell.source for cell in code if cell.metadata.get("nbgrader", {}).get("solution")]
     leaked = [marker for cell in code for marker in (BEGIN, END, ".key(") if marker in cell.source]
     leaked += [
@@ -163,7 +173,8 @@ def _setup(course: int) -> list[NotebookNode]:
         new_code_cell('STUDENT = "your name"  # your numbers follow from it'),
         _locked(
             new_code_cell(
-                "import math\n\nimport torch\n\nfrom grpo_edu.course import check\nfrom grpo_edu.course.student import Sheet\n\n"
+                "import math\n\nimport torch\n\nfrom grpo_edu.course import check\nfrom "
+                "grpo_edu.course.student import Sheet\n\n"
                 f"sheet = Sheet(STUDENT, course={course})"
             ),
             "setup",
@@ -209,7 +220,10 @@ def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNo
 def _question_answer(name: str) -> str:
     parts = len(QUESTIONS[name].ask(random.Random(0)).parts)
     empty = ", ".join(["..."] * parts)
-    return f'{name} = [{empty}]  # one answer per part, in order; delete the line that raises\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
+    return (
+        f"{name} = [{empty}]  # one answer per part, in order; delete the line that "
+        f'raises\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
+    )
 
 
 def _check_call(name: str) -> str:
@@ -220,7 +234,10 @@ def _check_call(name: str) -> str:
 
 def _head(number: int, about: Description) -> str:
     marks = "●" * about.difficulty + "○" * (3 - about.difficulty)
-    return f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · {about.minutes} minutes · {marks})*\n\n"
+    return (
+        f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · "
+        f"{about.minutes} minutes · {marks})*\n\n"
+    )
 
 
 def _without_hints(text: str) -> tuple[str, str]:

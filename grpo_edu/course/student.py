@@ -47,7 +47,8 @@ def mark(name: str, answer: Any, sheet: Sheet) -> str:
         or (isinstance(answer, (list, tuple)) and any(a in (..., None) for a in answer))
     ):
         raise NotYet(
-            f"✗ {name}: not written yet. Put one answer per part: [{', '.join('…' for _ in parts)}]."
+            f"✗ {name}: not written yet. Put one answer per part: "
+            f"[{', '.join('…' for _ in parts)}]."
         )
     if not isinstance(answer, (list, tuple)) or len(answer) != len(parts):
         raise NotYet(

@@ -1,4 +1,6 @@
-"""What recorded experiments say: lengths given right and wrong, the level-adjusted gap, intervals over seeds."""
+"""What recorded experiments say: lengths given right and wrong, the level-adjusted gap, intervals
+over seeds.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ LAST = 15  # steps over which the end of a run is read
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per run and recorded step: ``pass_rate``, ``length_right``, ``length_wrong``, ``length``, ``gap``.
+    """One row per run and recorded step: ``pass_rate``, ``length_right``, ``length_wrong``,
+    ``length``, ``gap``.
 
-    ``gap`` is level-adjusted: the mean over levels of length given wrong minus length given right. Hard levels have more
-    wrong answers and, having more digits, longer ones; within a level that cannot be mistaken for an effect.
+    ``gap`` is level-adjusted: the mean over levels of length given wrong minus length given right.
+    Hard levels have more wrong answers and, having more digits, longer ones; within a level that
+    cannot be mistaken for an effect.
     """
     return _lengths(table, [*RUN, "step"])
 
@@ -56,7 +60,9 @@ def _lengths(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean gradient norm by group size and number of right answers: ``arm, right, groups, share, norm_none, norm_std, ratio``."""
+    """Mean gradient norm by group size and number of right answers:
+    ``arm, right, groups, share, norm_none, norm_std, ratio``.
+    """
     means: Any = table.groupby(["arm", "right"])[["norm_none", "norm_std"]].mean()
     means.insert(0, "groups", table.groupby(["arm", "right"]).size())
     means = means.reset_index()
@@ -84,7 +90,10 @@ def report(experiment: Experiment, table: pd.DataFrame) -> str:
             f"{mean:.2f} [{low:.2f}, {high:.2f}]"
             for mean, low, high in gap[["mean", "low", "high"]].to_numpy()
         ]
-        text = f"last {LAST} of {experiment.settings.steps} steps, observed, {len(experiment.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
+        text = (
+            f"last {LAST} of {experiment.settings.steps} steps, observed, "
+            f"{len(experiment.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
+        )
     with pd.option_context(
         "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
     ):
@@ -92,7 +101,8 @@ def report(experiment: Experiment, table: pd.DataFrame) -> str:
 
 
 def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
-    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``: ``arm, warm, seed, a, b, r2``.
+    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``:
+    ``arm, warm, seed, a, b, r2``.
 
     Source: the law of arXiv 2505.22617 (reward against policy entropy over training).
     """
@@ -111,7 +121,9 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def learning_by_level(table: pd.DataFrame, first: int = 20) -> pd.DataFrame:
-    """Pass rate per level over the first steps, mean and 95 % interval over runs: ``arm, level, mean, low, high, seeds``."""
+    """Pass rate per level over the first steps, mean and 95 % interval over runs:
+    ``arm, level, mean, low, high, seeds``.
+    """
     early: Any = (
         table.loc[table["step"] <= first]
         .groupby([*RUN, "level"], sort=False)[["right", "wrong"]]

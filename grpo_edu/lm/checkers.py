@@ -1,4 +1,6 @@
-"""Reward functions ``(completion, answer) -> 1.0 or 0.0``: short rules that a reader can apply by eye."""
+"""Reward functions ``(completion, answer) -> 1.0 or 0.0``: short rules that a reader can apply by
+eye.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,27 @@ from importlib.util import find_spec
 
 Checker = Callable[[str, str], float]
 
-# 12 · 1,234 · 3.50 · -4; the minus of "7-3" belongs to the subtraction, the dot of "is 7." to the sentence
+# 12 · 1,234 · 3.50 · -4; the minus of "7-3" belongs to the subtraction, the dot of "is 7." to the
+# sentence
 NUMBER = re.compile(r"(?:(?<![\w)])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?")
 
 OPERATOR_BEFORE = re.compile(r"[0-9)] *[-+*×/÷−] *$")
 
 
 def numbers(text: str) -> list[Decimal]:
-    """Every integer or decimal in the text, in order; thousands commas are read, a trailing dot is not."""
+    """Every integer or decimal in the text, in order.
+
+    Thousands commas are read, a trailing dot is not.
+    """
     return [Decimal(digits.replace(",", "").replace("−", "-")) for digits in NUMBER.findall(text)]
 
 
 def last_number(completion: str, answer: str) -> float:
-    """1.0 if the last number in the completion equals the answer, else 0.0 (also where there is no number).
+    """1.0 if the last number in the completion equals the answer, else 0.0 (also where there is no
+    number).
 
-    A last number that is still to be added, subtracted, multiplied or divided is no answer: "The answer is 8 + 8."
+    A last number that is still to be added, subtracted, multiplied or divided is no answer: "The
+    answer is 8 + 8."
 
     ``last_number("3 + 4 = 7.", "7") == 1.0``; ``last_number("7, that is 3 + 4", "4") == 0.0``.
     """
@@ -35,7 +43,8 @@ def last_number(completion: str, answer: str) -> float:
 
 
 def first_number(completion: str, answer: str) -> float:
-    """1.0 if the first number in the completion equals the answer, else 0.0 (also where there is no number).
+    """1.0 if the first number in the completion equals the answer, else 0.0 (also where there is no
+    number).
 
     ``first_number("7, because 3 + 4", "7") == 1.0``; ``first_number("3 + 4 = 7", "7") == 0.0``.
     """
@@ -44,7 +53,8 @@ def first_number(completion: str, answer: str) -> float:
 
 
 def mathematics(completion: str, answer: str) -> float:
-    """1.0 if math-verify finds the completion's final expression equal to the answer: fractions, sets, LaTeX.
+    """1.0 if math-verify finds the completion's final expression equal to the answer: fractions,
+    sets, LaTeX.
 
     ``mathematics("so it is $\\frac{1}{2}$", "0.5") == 1.0``
 
@@ -77,6 +87,7 @@ def _answer(answer: str) -> Decimal:
     number = NUMBER.fullmatch(answer.strip())
     if not number:
         raise ValueError(
-            f'answer is {answer!r}: expected one number such as "7", "-3.5" or "1,200", and nothing else.'
+            f'answer is {answer!r}: expected one number such as "7", "-3.5" or "1,200", and '
+            f"nothing else."
         )
     return numbers(number.group())[0]

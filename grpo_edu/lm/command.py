@@ -41,7 +41,8 @@ def experiment(
     ] = False,
     progress: Progress = True,
 ) -> None:
-    """Run a recorded experiment in the lab: every arm, warm start and seed, and a table of what came out.
+    """Run a recorded experiment in the lab: every arm, warm start and seed, and a table of what
+    came out.
 
     Interrupted, or killed, it keeps the finished runs and goes on from there.
 
@@ -78,7 +79,8 @@ def warm_start(
     ],
     out: Annotated[Path, typer.Argument(help="safetensors file to write.")],
 ) -> None:
-    """Teach the lab's format to a random model: how the shipped warm starts were made, about 90 seconds on one core.
+    """Teach the lab's format to a random model: how the shipped warm starts were made, about 90
+    seconds on one core.
 
     Example: `grpo-edu warm-start after 0 lab_after_0.safetensors`
     """
@@ -126,7 +128,9 @@ def train(
         typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others."),
     ] = None,
 ) -> None:
-    """Train a language model with any recipe that asks for rewards alone; every rollout is kept, and `grpo-edu weights` opens it.
+    """Train a language model with any recipe that asks for rewards alone.
+
+    Every rollout is kept, and `grpo-edu weights` opens it.
 
     Example: `grpo-edu train --model tiny --task lab --recipe dr_grpo --steps 60 --out runs/first`
     """
@@ -156,6 +160,7 @@ def _follow(records: Iterator[dict[str, Any]], out: Path) -> None:
         raise typer.Exit(130) from None
     except OSError as error:
         raise OSError(
-            f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once there is room."
+            f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once "
+            f"there is room."
         ) from error
     typer.echo(f"wrote {out}")

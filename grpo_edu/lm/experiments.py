@@ -1,8 +1,10 @@
-"""Recorded experiments in the lab: what a loss does to a small language model, over seeds and independent warm starts.
+"""Recorded experiments in the lab: what a loss does to a small language model, over seeds and
+independent warm starts.
 
-Every run (arm x warm start x seed) is a process's own work with one thread, and one small parquet file; a run that was
-interrupted starts again from its beginning, a finished one is never run twice. Arms, seeds and steps are fixed here, before
-anything is measured, and every run is reported. Level of evidence: observed.
+Every run (arm x warm start x seed) is a process's own work with one thread, and one small parquet
+file; a run that was interrupted starts again from its beginning, a finished one is never run twice.
+Arms, seeds and steps are fixed here, before anything is measured, and every run is reported. Level
+of evidence: observed.
 """
 
 from __future__ import annotations
@@ -112,16 +114,17 @@ class Experiment:
         }
 
 
-# --- what is measured -----------------------------------------------------------------------------------------------------
+# --- what is measured -----------------------------------------------------------------------------
 
 
 def train_run(experiment: Experiment, run: RunKey) -> pd.DataFrame:
     """Train one arm from one warm start. One row per ``every`` steps and level.
 
-    Columns: ``arm, warm, seed, step`` (steps done), ``level``; ``right, wrong`` (completions, by the task's own reward),
-    ``tokens_right, tokens_wrong`` (their tokens, end token included); over all levels ``entropy`` (nats per token),
-    ``gradient_norm``, ``norm_clipped, truncated, dead`` (shares of updates, completions, groups), ``tokens`` (sampled since
-    the start), ``wall_seconds, cpu_seconds`` (since the start).
+    Columns: ``arm, warm, seed, step`` (steps done), ``level``; ``right, wrong`` (completions, by
+    the task's own reward), ``tokens_right, tokens_wrong`` (their tokens, end token included); over
+    all levels ``entropy`` (nats per token), ``gradient_norm``, ``norm_clipped, truncated, dead``
+    (shares of updates, completions, groups), ``tokens`` (sampled since the start),
+    ``wall_seconds, cpu_seconds`` (since the start).
     """
     import pandas as pd
 
@@ -150,7 +153,9 @@ def train_run(experiment: Experiment, run: RunKey) -> pd.DataFrame:
 
 
 class StepCounts(NamedTuple):
-    """One step: ``levels``, right and wrong completions and their tokens per level; ``means``, numbers over all levels."""
+    """One step: ``levels``, right and wrong completions and their tokens per level; ``means``,
+    numbers over all levels.
+    """
 
     levels: dict[int, dict[str, int]]
     means: dict[str, float]
@@ -196,12 +201,15 @@ def block_rows(block: Sequence[StepCounts]) -> list[dict[str, float]]:
 
 
 def gradient_run(experiment: Experiment, run: RunKey) -> pd.DataFrame:
-    r"""Gradient norm of single groups at the warm start, without and with division by the std. One row per live group.
+    r"""Gradient norm of single groups at the warm start, without and with division by the std.
 
-    The loss is the constant's, so that nothing but the std differs: per group the ratio of the two norms is 1/σ_K exactly,
-    σ_K the std (ddof 1) of K ones among G rewards.
+    One row per live group.
 
-    Columns: ``arm`` (group size), ``warm, seed, level, group`` (number), ``right`` (K), ``norm_none, norm_std``.
+    The loss is the constant's, so that nothing but the std differs: per group the ratio of the two
+    norms is 1/σ_K exactly, σ_K the std (ddof 1) of K ones among G rewards.
+
+    Columns: ``arm`` (group size), ``warm, seed, level, group`` (number), ``right`` (K),
+    ``norm_none, norm_std``.
     """
     import pandas as pd
 
@@ -241,7 +249,7 @@ def gradient_norm(net: Any, recipe: Recipe, rollouts: Rollouts) -> float:
     return float(torch.stack([part.norm() for part in parts]).norm())
 
 
-# --- the experiments ------------------------------------------------------------------------------------------------------
+# --- the experiments ------------------------------------------------------------------------------
 
 LONG = Settings(steps=60, prompts=12, samples=8, learning_rate=2e-4, micro_batches=3)
 SHORT = replace(LONG, steps=40, learning_rate=3e-4)
@@ -300,7 +308,8 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 def experiment(name: str, quick: bool = False) -> Experiment:
-    """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two cores.
+    """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two
+    cores.
 
     Raises:
         ValueError: no such experiment.
@@ -309,7 +318,7 @@ def experiment(name: str, quick: bool = False) -> Experiment:
     return replace(EXPERIMENTS[name], **QUICK[name]) if quick else EXPERIMENTS[name]
 
 
-# --- running them -----------------------------------------------------------------------------------------------------------
+# --- running them ---------------------------------------------------------------------------------
 
 
 def run(
@@ -322,7 +331,8 @@ def run(
 ) -> Path:
     """Run what is not there yet, and write all of it as one parquet file.
 
-    Finished runs are kept in ``out/NAME.parts`` until the whole is there, also after a kill: the same call goes on.
+    Finished runs are kept in ``out/NAME.parts`` until the whole is there, also after a kill: the
+    same call goes on.
 
     Args:
         experiment: what to run.
@@ -422,7 +432,8 @@ def _check_parts(experiment: Experiment, parts: Path) -> None:
         ]
         if different:
             raise ValueError(
-                f"{parts} holds runs with another {', '.join(different)}: finish those, delete the folder, or choose another."
+                f"{parts} holds runs with another {', '.join(different)}: finish those, delete the "
+                f"folder, or choose another."
             )
 
 

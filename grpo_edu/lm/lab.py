@@ -1,22 +1,26 @@
-"""The lab: sort digits, judge yourself, then trail off. A task in which a loss can lengthen wrong answers, or cannot.
+"""The lab: sort digits, judge yourself, then trail off.
+
+A task in which a loss can lengthen wrong answers, or cannot.
 
 ::
 
     prompt 5283=   ->   2358#!......<eos>     or, after a slip,     2351#?,,,,<eos>
-                        sorted digits, #, "I think this is right" (!) or wrong (?), then free filler: dots or commas
+                        sorted digits, #, a mark (! "right", ? "wrong"), filler: dots or commas
 
-A question of level l has l + 1 different digits. The reward is 1 where the digits before # are the sorted list, whatever
-follows. The hand slips: with a probability that rises with the level, the environment replaces the last digit by a random
-one. Slips cannot be unlearnt, so wrong answers persist; and the policy sees its slip before it decides how long to go on.
-A slipped digit is no choice of the policy's: no gradient flows through it. It counts in the length of its completion like any
-token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than that of the others: under GRPO
-all answers then drift to greater length.)
+A question of level l has l + 1 different digits. The reward is 1 where the digits before # are the
+sorted list, whatever follows. The hand slips: with a probability that rises with the level, the
+environment replaces the last digit by a random one. Slips cannot be unlearnt, so wrong answers
+persist; and the policy sees its slip before it decides how long to go on. A slipped digit is no
+choice of the policy's: no gradient flows through it. It counts in the length of its completion like
+any token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than
+that of the others: under GRPO all answers then drift to greater length.)
 
-Variants: ``after`` as above; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``: the warm
-start itself errs, learnably, and the hand slips in 30 % of all answers, so that the reward has somewhere to rise.
+Variants: ``after`` as above; ``before``, the control: the filler comes first, when right or wrong
+is not settled; ``rising``: the warm start itself errs, learnably, and the hand slips in 30 % of all
+answers, so that the reward has somewhere to rise.
 
-It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing about the size of the
-effect in large models.
+It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing
+about the size of the effect in large models.
 """
 
 from __future__ import annotations
@@ -67,7 +71,10 @@ class Teaching:
 
 
 def tokenizer() -> Any:
-    """22 tokens: one per character, padding, end, start. A ``PreTrainedTokenizerFast`` with padding on the left."""
+    """22 tokens: one per character, padding, end, start.
+
+    A ``PreTrainedTokenizerFast`` with padding on the left.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -128,13 +135,16 @@ def question(level: int, generator: torch.Generator) -> Question:
 
 
 def reward(completion: str, answer: str) -> float:
-    """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?,,", "2358") == 1.0``"""
+    """1.0 if what stands before #, dots aside, is the sorted list.
+
+    ``reward("..2358#?,,", "2358") == 1.0``
+    """
     digits, mark, _ = completion.partition("#")
     return float(bool(mark) and digits.replace(".", "") == answer)
 
 
 def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
-    """The trembling hand: replaces the last digit of the list, when it is drawn, by a random one."""
+    """The trembling hand: a random digit in place of the last digit of the list, when it is drawn."""
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
 
@@ -157,7 +167,7 @@ def _is_digit(ids: Tensor) -> Tensor:
     return (ids >= DIGITS.start) & (ids < DIGITS.stop)
 
 
-# --- warm start ---------------------------------------------------------------------------------------------------------------
+# --- warm start -----------------------------------------------------------------------------------
 
 
 def warm_start_path(variant: str, number: int) -> Path:
@@ -204,7 +214,9 @@ def save_warm_start(net: Any, path: Path) -> None:
 
 
 def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: bool = False) -> Any:
-    """Supervised warm start: examples of the format, with slips, honest marks and filler that ignores right and wrong."""
+    """Supervised warm start: examples of the format, with slips, honest marks and filler that
+    ignores right and wrong.
+    """
     teaching = teaching or Teaching()
     net = model(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -233,7 +245,7 @@ def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: b
 def _examples(
     variant: str, teaching: Teaching, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """A batch of examples ``[B, L]`` and their labels: -100 on prompts, padding and slipped digits."""
+    """Examples ``[B, L]`` and their labels: -100 on prompts, padding and slipped digits."""
     number = {text: i for i, text in enumerate((*SPECIAL, *CHARACTERS))}
     rows = []
     for level in torch.randint(1, len(LEVELS) + 1, (teaching.batch,), generator=generator).tolist():
@@ -251,7 +263,7 @@ def _examples(
 def example(
     asked: Question, variant: str, teaching: Teaching, generator: torch.Generator
 ) -> tuple[str, int | None]:
-    """One teaching completion, and the place of its slipped digit in it, None where nothing slipped."""
+    """One teaching completion, and the place of its slipped digit; None where nothing slipped."""
     uniform = torch.rand(5, generator=generator).tolist()
     digits = asked.answer
     slipped = uniform[0] < slips(variant)[asked.level]

@@ -1,7 +1,7 @@
 """The training loop on one page: sample → reward → ``Recipe`` → step.
 
-Every step draws its questions and completions from a generator seeded by (seed, step): a run that goes on from a checkpoint
-draws what an uninterrupted run would have drawn.
+Every step draws its questions and completions from a generator seeded by (seed, step): a run that
+goes on from a checkpoint draws what an uninterrupted run would have drawn.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ from .tokens import encode, end_ids, stop_texts
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a run would turn, apart from model, task and recipe. The command line has the same defaults.
+    """Everything a run would turn, apart from model, task and recipe.
 
-    The step has N = P·G completions; gradients are summed over the micro-batches, at most N of them, and the normaliser
-    stays the step's. ``betas`` are AdamW's, which has no weight decay. Weights and optimiser stay float32.
+    The command line has the same defaults.
+
+    The step has N = P·G completions; gradients are summed over the micro-batches, at most N of
+    them, and the normaliser stays the step's. ``betas`` are AdamW's, which has no weight decay.
+    Weights and optimiser stay float32.
 
     Raises:
         ValueError: a setting is out of range; names it.
@@ -97,7 +100,8 @@ class TrainingStep:
     Args:
         number: of the step, from 0.
         batch: what was learnt from.
-        rollouts: with the log-probs of the policy before the first update as ``old_logp`` and ``logp``.
+        rollouts: with the log-probs of the policy before the first update as ``old_logp`` and
+            ``logp``.
         plan: advantages and W of the step.
         loss: of the first update.
         entropy: mean over trained tokens at the first update, nats.
@@ -121,7 +125,9 @@ class TrainingStep:
 
 
 class Update(NamedTuple):
-    """One optimiser step: the rollouts as the next one needs them, and the numbers of ``TrainingStep`` for this one."""
+    """One optimiser step: the rollouts as the next one needs them, and the numbers of
+    ``TrainingStep`` for this one.
+    """
 
     rollouts: Rollouts
     loss: float
@@ -133,7 +139,9 @@ class Update(NamedTuple):
 
 @dataclass
 class Trainer:
-    """Model, task, recipe and settings; ``run`` yields one ``TrainingStep`` after the other and changes the model in place.
+    """Model, task, recipe and settings.
+
+    ``run`` yields one ``TrainingStep`` after the other and changes the model in place.
 
     Args:
         model, tokenizer: what is trained (``models.load``, ``lab.warm_start``).
@@ -195,7 +203,10 @@ class Trainer:
     def update(
         self, batch: Batch, rollouts: Rollouts, plan: Plan, slices: Sequence[Tensor]
     ) -> Update:
-        """One optimiser step. The first on a rollout keeps its log-probs as ``old_logp``: there every ratio is 1."""
+        """One optimiser step.
+
+        The first on a rollout keeps its log-probs as ``old_logp``: there every ratio is 1.
+        """
         self.optimizer.zero_grad()
         loss = 0.0
         entropy = 0.0
@@ -224,7 +235,10 @@ class Trainer:
         return Update(rollouts, loss, entropy / tokens, norm, bound, clipped / learning)
 
     def collect(self, number: int) -> Batch:
-        """Sample P groups and reward them; with ``refill``, groups without differences are drawn again as new prompts."""
+        """Sample P groups and reward them.
+
+        With ``refill``, groups without differences are drawn again as new prompts.
+        """
         generator = generator_of(self.settings.seed, number, self.model.device)
         on_cpu = generator
         if generator.device.type != "cpu":
@@ -324,10 +338,13 @@ class Trainer:
         return Rollouts.unchecked(**{**vars(rollouts), "ref_logp": ref_logp})
 
     def log_probs(self, model: Any, batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """``[rows, T]`` log-probs and entropies of these rows under a model; padding beyond their longest is cut off.
+        """``[rows, T]`` log-probs and entropies of these rows under a model.
 
-        What an environment wrote counts in the length of a completion, like any token, but no gradient flows through it:
-        left out of the mask it would shorten |o|, and so raise the weight of just those completions in which it acted.
+        Padding beyond their longest is cut off.
+
+        What an environment wrote counts in the length of a completion, like any token, but no
+        gradient flows through it: left out of the mask it would shorten |o|, and so raise the
+        weight of just those completions in which it acted.
         """
         mask = batch.rollouts.mask[rows]
         all_tokens = batch.drawn.mask.shape[1]
@@ -349,7 +366,9 @@ class Trainer:
         return self.settings.max_new_tokens or self.task.max_new_tokens
 
     def slices(self, batch: Batch) -> list[Tensor]:
-        """The rows of each micro-batch, completions of like length together, so that little is padded."""
+        """The rows of each micro-batch, completions of like length together, so that little is
+        padded.
+        """
         order = batch.drawn.mask.sum(dim=1).argsort(stable=True)
         return list(order.tensor_split(min(self.settings.micro_batches, len(order))))
 
@@ -373,7 +392,8 @@ class Trainer:
 class Part:
     """Completions of one round of sampling, G in a row, with their rewards.
 
-    ``asked``: the question of each completion; ``drawn`` and ``texts``: the completions; ``reward`` ``[N]``; ``group`` ``[N]``.
+    ``asked``: the question of each completion; ``drawn`` and ``texts``: the completions; ``reward``
+    ``[N]``; ``group`` ``[N]``.
     """
 
     asked: list[Question]

@@ -11,7 +11,9 @@ from .checkers import Checker
 
 @dataclass(frozen=True)
 class Prompt:
-    """One line of a prompts file: what is asked, the answer that the checker gets, the name of its group."""
+    """One line of a prompts file: what is asked, the answer that the checker gets, the name of its
+    group.
+    """
 
     prompt: str
     answer: str
@@ -19,10 +21,12 @@ class Prompt:
 
 
 def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Prompt]:
-    """The prompts of a file of JSON lines, each an object with ``prompt``, ``answer`` and, optional, ``group_id``.
+    """The prompts of a file of JSON lines, each an object with ``prompt``, ``answer`` and,
+    optional, ``group_id``.
 
     Args:
-        path: the file, UTF-8. ``group_id`` is the line's place among the prompts, from 0, where it is not given.
+        path: the file, UTF-8. ``group_id`` is the line's place among the prompts, from 0, where it
+            is not given.
         checker: if given, it must be able to read every answer.
 
     Raises:
@@ -36,7 +40,8 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
                 prompt = _prompt(line, default=len(prompts))
                 if prompt.group_id in {earlier.group_id for earlier in prompts}:
                     raise ValueError(
-                        f"group_id {prompt.group_id!r} stands on an earlier line too: give each its own."
+                        f"group_id {prompt.group_id!r} stands on an earlier line too: give each "
+                        f"its own."
                     )
                 if checker:
                     checker("", prompt.answer)
@@ -45,7 +50,8 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
                 raise ValueError(f"{path}, line {number}: {error}") from error
     if not prompts:
         raise ValueError(
-            f'{path} holds no prompt: expected lines such as {{"prompt": "What is 3 + 4?", "answer": "7"}}.'
+            f'{path} holds no prompt: expected lines such as {{"prompt": "What is 3 + 4?", '
+            f'"answer": "7"}}.'
         )
     return prompts
 
@@ -69,7 +75,8 @@ def _prompt(line: str, default: int) -> Prompt:
             )
         if not isinstance(row[key], str) or not row[key].strip():
             raise ValueError(
-                f'{key} is {row[key]!r}: expected a text that is not empty, such as "7" with its quotes.'
+                f'{key} is {row[key]!r}: expected a text that is not empty, such as "7" with its '
+                f"quotes."
             )
     group_id = row.get("group_id", default)
     if not isinstance(group_id, int | str) or isinstance(group_id, bool):

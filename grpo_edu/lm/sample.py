@@ -1,4 +1,6 @@
-"""Sampling completions with the exact log-probability of every token, and writing them, scored, as JSON lines."""
+"""Sampling completions with the exact log-probability of every token, and writing them, scored, as
+JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +37,31 @@ def sample(
     stop: Sequence[str] = (),
     chat: bool = True,
 ) -> Completions:
-    r"""One completion per prompt, drawn from the model as it is: no top-k, no top-p, no repetition penalty.
+    r"""One completion per prompt, drawn from the model as it is: no top-k, no top-p, no repetition
+    penalty.
 
-    .. math:: o_t \sim \mathrm{softmax}(z_t / \tau), \qquad \mathrm{logp}_t = \log \mathrm{softmax}(z_t / \tau)_{o_t}
+    .. math:: o_t \sim \mathrm{softmax}(z_t / \tau), \qquad \mathrm{logp}_t = \log
+        \mathrm{softmax}(z_t / \tau)_{o_t}
 
-    The softmax is taken in float32 over the raw logits z, under the temperature τ that is sampled with: the log-prob
-    belongs to the sampler. For τ other than 1 it is not the log-prob of the untempered model.
+    The softmax is taken in float32 over the raw logits z, under the temperature τ that is sampled
+    with: the log-prob belongs to the sampler. For τ other than 1 it is not the log-prob of the
+    untempered model.
 
     Args:
         model: causal language model with a key-value cache, in eval mode (``load``).
-        tokenizer: of the model. Its end token and those of ``model.generation_config`` end a completion.
+        tokenizer: of the model. Its end token and those of ``model.generation_config`` end a
+            completion.
         prompts: N texts; repeat a prompt to get several completions of it.
         max_new_tokens: limit T of the completion length, end token included.
         generator: the only source of randomness, on the model's device.
         temperature: τ, positive.
-        stop: texts that end a completion; the token that completes one is the last and counts as an end.
+        stop: texts that end a completion; the token that completes one is the last and counts as an
+            end.
         chat: wrap each prompt as one user turn of the tokenizer's chat template.
 
     Raises:
-        ValueError: a limit or temperature that is not positive, no prompts, prompts too long for the model.
+        ValueError: a limit or temperature that is not positive, no prompts, prompts too long for
+            the model.
     """
     _check_sampling(max_new_tokens, temperature, stop)
     new, attention = encode(tokenizer, prompts, chat=chat, device=model.device)
@@ -83,7 +91,8 @@ def sample_groups(
 ) -> Iterator[list[dict[str, Any]]]:
     """The scored completions of one prompt after the other, as rows of ``sample_file``.
 
-    Each prompt has its own generator, seeded by ``seed`` and its place: what is drawn does not depend on ``start``.
+    Each prompt has its own generator, seeded by ``seed`` and its place: what is drawn does not
+    depend on ``start``.
 
     Args:
         model: causal language model.
@@ -139,15 +148,19 @@ def sample_file(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Path:
-    """Sample completions of every prompt of a file, score them, and write one JSON line per completion.
+    """Sample completions of every prompt of a file, score them, and write one JSON line per
+    completion.
 
-    Finished prompts are kept in ``out`` + ".partial", also after Ctrl-C. The same call goes on from there, and gives
-    the same file as a run that was never interrupted.
+    Finished prompts are kept in ``out`` + ".partial", also after Ctrl-C. The same call goes on from
+    there, and gives the same file as a run that was never interrupted.
 
-    Columns: ``group_id, sample_id, prompt, answer, completion, tokens, token_ids, logp, ref_logp, reward, truncated,
-    max_new_tokens``. ``tokens`` joined is the completion, followed by the end token's own text where there is one
-    (``token_texts`` says how characters of several tokens look). ``logp`` is float32 to its last digit.
-    ``ref_logp`` equals it: the frozen model is the sampler.
+    Columns:
+    ``group_id,
+    sample_id, prompt, answer, completion, tokens, token_ids, logp, ref_logp, reward, truncated,
+    max_new_tokens``.
+    ``tokens`` joined is the completion, followed by the end token's own text where there is one
+    (``token_texts`` says how characters of several tokens look). ``logp`` is float32 to its last
+    digit. ``ref_logp`` equals it: the frozen model is the sampler.
 
     Args:
         model: what ``load`` takes, or a pair (model, tokenizer).
@@ -167,7 +180,8 @@ def sample_file(
         The path of the written file.
 
     Raises:
-        ValueError: an argument, a line of the prompts file, or a partial file that does not fit; says which and why.
+        ValueError: an argument, a line of the prompts file, or a partial file that does not fit;
+            says which and why.
         FileExistsError: ``out`` exists and ``overwrite`` is False.
         FileNotFoundError: there is no prompts file.
     """
@@ -198,7 +212,10 @@ def sample_file(
 
 
 def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the groups that an earlier run finished; the partial file then holds just these."""
+    """The rows of the groups that an earlier run finished.
+
+    The partial file then holds just these.
+    """
     first, *lines = _finished_lines(partial) or [settings]
     different = sorted(key for key in settings if first.get(key) != settings[key])
     if different:
@@ -206,7 +223,8 @@ def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
             f"{key} {first.get(key)!r} there, {settings[key]!r} now" for key in different
         )
         raise ValueError(
-            f"{partial} was begun with other settings ({changes}): use those, delete it, or change out."
+            f"{partial} was begun with other settings ({changes}): use those, delete it, or change "
+            f"out."
         )
     size = settings["samples_per_prompt"]
     rows = lines[: len(lines) // size * size]
@@ -215,7 +233,10 @@ def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _finished_lines(partial: Path) -> list[dict[str, Any]]:
-    """Settings and rows of a partial file; what follows the last line end is half a line, and left out."""
+    """Settings and rows of a partial file.
+
+    What follows the last line end is half a line, and left out.
+    """
     if not partial.exists():
         return []
     try:

@@ -1,4 +1,6 @@
-"""What a language model is trained on: questions, a reward that a reader can check, and where a completion ends."""
+"""What a language model is trained on: questions, a reward that a reader can check, and where a
+completion ends.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Task:
         reward: ``(completion, answer)`` -> number; the end token is not part of the completion.
         max_new_tokens: length limit where the user gives none.
         stop: texts that end a completion.
-        environment: questions, one per completion -> what may replace a drawn token; None: nothing does.
+        environment: questions, one per completion -> what may replace a drawn token; None: nothing
+            does.
         chat: prompts are turns of a chat.
         pool: every question there is, where they are finitely many.
     """
@@ -90,7 +93,8 @@ def from_file(
 
 
 def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
-    """GSM8K from a local file of JSON lines with ``question`` and ``answer``, the number after ``####``.
+    """GSM8K from a local file of JSON lines with ``question`` and ``answer``, the number after
+    ``####``.
 
     Raises:
         ValueError: with the line, where there is no such number.
@@ -104,7 +108,8 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
             gold = row.get("answer", "").rpartition("####")[2]
             if not question or not NUMBER.fullmatch(gold.strip()):
                 raise ValueError(
-                    f"{path}, line {number}: expected question and answer, with a number after ####."
+                    f"{path}, line {number}: expected question and answer, with a number after "
+                    f"####."
                 )
             pool.append(Question(f"{question}\nEnd with the answer as a number.", gold.strip()))
     if not pool:
@@ -123,10 +128,12 @@ POOL = 1000
 
 
 def arithmetic(name: str) -> Task:
-    """``chain_sum`` or ``products`` of reasoning-gym: two one-digit numbers, four worked examples before each question.
+    """``chain_sum`` or ``products`` of reasoning-gym: two one-digit numbers, four worked examples
+    before each question.
 
-    Long instructions defeat a model of this size, so a prompt is plain text that ends in "=", and the completion is the rest
-    of the line. Division is left out: reasoning-gym 0.1 gives wrong gold answers there.
+    Long instructions defeat a model of this size, so a prompt is plain text that ends in "=", and
+    the completion is the rest of the line. Division is left out: reasoning-gym 0.1 gives wrong gold
+    answers there.
 
     Raises:
         ImportError: reasoning-gym is not installed; says how.

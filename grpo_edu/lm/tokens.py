@@ -19,7 +19,8 @@ def encode(
     Args:
         tokenizer: with a padding token; ``load`` sees to it.
         prompts: N texts.
-        chat: wrap each as one user turn of the chat template, with the template's own system prompt if it has one.
+        chat: wrap each as one user turn of the chat template, with the template's own system prompt
+            if it has one.
         device: where the tensors go.
 
     Raises:
@@ -27,7 +28,8 @@ def encode(
     """
     if chat and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            "chat is True but the tokenizer has no chat template: use chat=False, with the full text as prompt."
+            "chat is True but the tokenizer has no chat template: use chat=False, with the full "
+            "text as prompt."
         )
     if chat:
         turns = [[{"role": "user", "content": prompt}] for prompt in prompts]
@@ -48,7 +50,9 @@ def encode(
 
 
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: the tokenizer's, and those of the generation config, which may list several."""
+    """The tokens that end a completion: the tokenizer's, and those of the generation config, which
+    may list several.
+    """
     configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     several = configured if isinstance(configured, list) else [configured]
     return sorted({int(i) for i in (*several, tokenizer.eos_token_id) if i is not None})
@@ -57,10 +61,12 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
 def token_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """The text that each token adds; joined, they are the decoded text of the whole.
 
-    A character split over several tokens stands at the token that completes it, and the tokens before it have "": the
-    bytes themselves are kept in the token numbers. Bytes that never become a character stand as U+FFFD.
+    A character split over several tokens stands at the token that completes it, and the tokens
+    before it have "": the bytes themselves are kept in the token numbers. Bytes that never become a
+    character stand as U+FFFD.
     """
-    texts, done = [], ""
+    texts = []
+    done = ""
     for end in range(1, len(ids) + 1):
         text = _decode(tokenizer, ids[:end])
         if end < len(ids):
@@ -93,13 +99,16 @@ def check_room(model: Any, prompt_width: int, max_new_tokens: int) -> None:
     room = getattr(model.config, "max_position_embeddings", None)
     if room is not None and prompt_width + max_new_tokens > room:
         raise ValueError(
-            f"max_new_tokens is {max_new_tokens} and the longest prompt has {prompt_width} tokens, but the model has "
+            f"max_new_tokens is {max_new_tokens} and the longest prompt has {prompt_width} tokens, "
+            f"but the model has "
             f"{room} positions: expected their sum to fit. Shorten one."
         )
 
 
 class CompletionText(NamedTuple):
-    """A completion as text without its end token, and the text of every token, the end token's included."""
+    """A completion as text without its end token, and the text of every token, the end token's
+    included.
+    """
 
     completion: str
     tokens: list[str]

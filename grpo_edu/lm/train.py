@@ -1,11 +1,14 @@
-"""``grpo-edu train``: a run in a folder. Every rollout logged, checkpoints, resumable, usable after Ctrl-C or a full disk.
+"""``grpo-edu train``: a run in a folder.
+
+Every rollout logged, checkpoints, resumable, usable after Ctrl-C or a full disk.
 
 ::
 
     DIR/run.json                  what was asked for, and the versions
     DIR/log.jsonl                 one line per step
     DIR/rollouts/step-00012.jsonl completions of step 12; grpo-edu weights opens them
-    DIR/checkpoint-00020/         model, tokenizer and optimiser after 20 steps; transformers opens it
+    DIR/checkpoint-00020/         model, tokenizer and optimiser after 20 steps; transformers opens
+    it
 """
 
 from __future__ import annotations
@@ -39,14 +42,18 @@ NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "advantag
 
 @dataclass(frozen=True)
 class Run:
-    """What a run was asked for; ``run.json`` holds it. ``stop``: texts that end a completion of a prompt of a file."""
+    """What a run was asked for; ``run.json`` holds it.
+
+    ``stop``: texts that end a completion of a prompt of a file.
+    """
 
     model: str = setting(
         "tiny", "`tiny` (the lab's), `smollm2`, a Hugging Face id, a folder or a .gguf file."
     )
     task: str = setting(
         "lab",
-        "`lab`, `lab:VARIANT`, `chain_sum`, `products`, a JSONL of prompts and answers, or `gsm8k:FILE`.",
+        "`lab`, `lab:VARIANT`, `chain_sum`, `products`, a JSONL of prompts and answers, or "
+        "`gsm8k:FILE`.",
     )
     recipe: str = setting("grpo", "A name of the catalog: `grpo-edu recipes`.")
     kl: bool = setting(
@@ -103,7 +110,8 @@ def make_recipe(run: Run) -> Recipe:
     recipe = by_name(run.recipe)
     if missing := recipe.lacking(NOT_DRAWN):
         raise ValueError(
-            f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has rewards, log-probs and a reference): "
+            f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has "
+            f"rewards, log-probs and a reference): "
             "expected a recipe of rewards alone, such as grpo, dr_grpo, rloo, dapo."
         )
     return recipe if run.kl or recipe.kl is None else recipe.but(recipe.name, kl=None)
@@ -118,12 +126,14 @@ def prepare(run: Run, model: str | Path | None = None) -> Trainer:
     """
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # transformers would draw one for every load and save, across the run's own
+    # transformers would draw one for every load and save, across the run's own
+    logging.disable_progress_bar()
     recipe = make_recipe(run)
     task = make_task(run)
     if run.model == "tiny" and run.lab_variant is None:
         raise ValueError(
-            f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': take smollm2."
+            f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': "
+            f"take smollm2."
         )
     start, tokenizer = _load(run)
     policy = start if model is None else load(str(model))[0]
@@ -147,7 +157,9 @@ def _load(run: Run) -> tuple[Any, Any]:
 
 
 def space_needed(trainer: Trainer, run: Run) -> int:
-    """Bytes a run may take: two checkpoints (the new one is complete before the old one goes) and every rollout."""
+    """Bytes a run may take: two checkpoints (the new one is complete before the old one goes) and
+    every rollout.
+    """
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     moments = 2 * weights if run.settings.optimizer == "adamw" else 0
     completions = run.settings.steps * run.settings.prompts * run.settings.samples
@@ -161,8 +173,10 @@ def check_space(trainer: Trainer, run: Run, out: Path) -> None:
     free = shutil.disk_usage(where).free
     if free < needed:
         raise OSError(
-            f"out is {out}, where {free / 1e9:.2f} GB are free, but the run may take {needed / 1e9:.2f} GB "
-            "(two checkpoints and every rollout): free some, choose another folder, or take fewer steps."
+            f"out is {out}, where {free / 1e9:.2f} GB are free, but the run may take "
+            f"{needed / 1e9:.2f} GB "
+            "(two checkpoints and every rollout): free some, choose another folder, or take fewer "
+            "steps."
         )
 
 
@@ -184,7 +198,8 @@ def begin(run: Run, out: Path) -> Iterator[dict[str, Any]]:
 def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
     """Go on from the last checkpoint of a run, to its own number of steps or to ``steps``.
 
-    What comes out is what an uninterrupted run would have given: questions and draws depend on seed and step only.
+    What comes out is what an uninterrupted run would have given: questions and draws depend on seed
+    and step only.
 
     Raises:
         FileNotFoundError: no run there.
@@ -211,7 +226,10 @@ def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def follow(trainer: Trainer, run: Run, out: Path, start: int) -> Iterator[dict[str, Any]]:
-    """Train, log, keep checkpoints. Ctrl-C ends after the step; so does a full disk, with the last whole checkpoint left."""
+    """Train, log, keep checkpoints.
+
+    Ctrl-C ends after the step; so does a full disk, with the last whole checkpoint left.
+    """
     with asked_to_stop() as stop:
         for step in trainer.run(start):
             done = step.number + 1
@@ -249,7 +267,7 @@ def asked_to_stop() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def log_record(step: TrainingStep) -> dict[str, Any]:
@@ -282,13 +300,18 @@ def progress_text(record: dict[str, Any]) -> str:
         return "-" if record[name] is None else f"{record[name]:.1f}"
 
     return (
-        f"reward {record['reward']:.2f}  length right {length('length_right')} wrong {length('length_wrong')}  "
-        f"dead {record['dead_groups']:.0%}  clipped {record['clipped']:.1%}  entropy {record['entropy']:.2f}"
+        f"reward {record['reward']:.2f}  length right {length('length_right')} wrong "
+        f"{length('length_wrong')}  "
+        f"dead {record['dead_groups']:.0%}  clipped {record['clipped']:.1%}  entropy "
+        f"{record['entropy']:.2f}"
     )
 
 
 def rollout_rows(trainer: Trainer, step: TrainingStep) -> list[dict[str, Any]]:
-    """The completions of a step as ``completions.read_completions`` reads them; ``reward`` is what was learnt from."""
+    """The completions of a step as ``completions.read_completions`` reads them.
+
+    ``reward`` is what was learnt from.
+    """
     batch = step.batch
     rollouts = step.rollouts
     ends = end_ids(trainer.model, trainer.tokenizer)
@@ -341,7 +364,10 @@ def _tuple(value: Any) -> Any:
 
 
 def save_checkpoint(trainer: Trainer, out: Path, done: int) -> Path:
-    """Model, tokenizer and optimiser under a temporary name, then moved; older checkpoints go last."""
+    """Model, tokenizer and optimiser under a temporary name, then moved.
+
+    Older checkpoints go last.
+    """
     from safetensors.torch import save_file
 
     final = out / f"checkpoint-{done:05d}"

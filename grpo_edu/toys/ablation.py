@@ -1,4 +1,6 @@
-"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to length and to difficulty."""
+"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to
+length and to difficulty.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ if TYPE_CHECKING:
 AGGREGATIONS = {"sequence_mean": sequence_mean, "constant": constant}
 SCALES = {"group_std": STD, "unscaled": unscaled}
 OUTCOMES = ("length_gap", "stop_gap", "hard_gain", "medium_gain", "hard_over_medium")
-HARD, MEDIUM = 0.1, 0.5  # initial pass rate up to HARD is hard; within a tenth of MEDIUM is medium
+HARD = 0.1  # a prompt is hard up to this initial pass rate
+MEDIUM = 0.5  # and medium within a tenth of this one
 
 
 def cells() -> dict[tuple[str, str], Recipe]:
-    """The four recipes by (aggregation, scale); ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO."""
+    """The four recipes by (aggregation, scale).
+
+    ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO.
+    """
     base = Recipe(baseline=group_mean, surrogate=CLIP)
     return {
         (a, s): base.but(f"{a}, {s}", aggregation=AGGREGATIONS[a], scale=SCALES[s])
@@ -47,18 +53,23 @@ def ablate(
     """The 2 x 2 ablation in one call. Level of evidence: simulated.
 
     Args:
-        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four medium ones (.5), cap 64.
-        training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16. Later the length gap feeds back on
-            difficulty: right answers of 2 tokens weigh more under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
+        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four
+            medium ones (.5), cap 64.
+        training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16.
+            Later the length gap feeds back on difficulty: right answers of 2 tokens weigh more
+                under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
         seeds: at least 5.
-        match: learning rates under which all four start with the same total push, the sum of absolute gradient weights over tokens.
+        match: learning rates under which all four start with the same total push, the sum of
+            absolute gradient weights over tokens.
         progress: a bar on a terminal.
 
     Returns:
-        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two rows of paired differences over
-        the same seeds (``sequence_mean - constant``, averaged over both scales, and ``group_std - unscaled``). Outcomes at the last step:
-        ``length_gap`` expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain`` and ``medium_gain`` mean
-        gain in the logit of the pass rate; ``hard_over_medium`` the first over the second, which no learning rate can change.
+        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two
+        rows of paired differences over the same seeds (``sequence_mean - constant``, averaged over
+        both scales, and ``group_std - unscaled``). Outcomes at the last step: ``length_gap``
+        expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain``
+        and ``medium_gain`` mean gain in the logit of the pass rate; ``hard_over_medium`` the first
+        over the second, which no learning rate can change.
 
     Raises:
         ValueError: fewer than 5 seeds, or the prompts are not both hard and medium.
@@ -119,7 +130,8 @@ def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
     medium = (start - MEDIUM).abs() <= 0.1
     if not hard.any() or not medium.any():
         raise ValueError(
-            f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM})."
+            f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near "
+            f"{MEDIUM})."
         )
     end = table.loc[table["step"] == table["step"].max()].set_index("seed")
     rates = torch.tensor(end[[f"pass_rate_{k}" for k in range(len(start))]].to_numpy())

@@ -1,9 +1,12 @@
-r"""The clip toy: a many-arm softmax per prompt, several updates on one rollout, so that the ratio leaves 1 and the clip acts.
+r"""The clip toy: a many-arm softmax per prompt, several updates on one rollout, so that the ratio
+leaves 1 and the clip acts.
 
-A completion is one arm. A few arms of each prompt are right; initial logits are spread out, so that right arms can be rare. Watched:
-entropy, how often the clip acts and on which side, and how probable the arms are that it stops from rising.
+A completion is one arm. A few arms of each prompt are right; initial logits are spread out, so that
+right arms can be rare. Watched: entropy, how often the clip acts and on which side, and how
+probable the arms are that it stops from rising.
 
-The rollout's clip statistics are averages over its updates; the first update of a rollout is on policy and never clips.
+The rollout's clip statistics are averages over its updates; the first update of a rollout is on
+policy and never clips.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ class Arms:
         arms: arms per prompt.
         right: how many of them are rewarded 1.
         spread: standard deviation of the initial logits; 0 is a uniform policy.
-        logits_seed: seed of the initial logits and of which arms are right: one problem, the same for every training seed.
+        logits_seed: seed of the initial logits and of which arms are right: one problem, the same
+            for every training seed.
     """
 
     arms: int = 50
@@ -55,13 +59,19 @@ class Arms:
             raise ValueError(f"spread is {self.spread}: expected 0 or more.")
 
     def start(self, prompts: int) -> Tensor:
-        """``[P, arms]`` logits at step 0; the first ``right`` arms of each prompt are the right ones."""
+        """``[P, arms]`` logits at step 0.
+
+        The first ``right`` arms of each prompt are the right ones.
+        """
         source = torch.Generator().manual_seed(self.logits_seed)
         return self.spread * torch.randn(prompts, self.arms, generator=source, dtype=torch.float64)
 
 
 def clip_recipes(eps_high: Sequence[float] = (0.2, 0.28, 0.4)) -> list[Recipe]:
-    """GRPO advantages and a token mean under several upper clip bounds; only ``eps_high`` differs."""
+    """GRPO advantages and a token mean under several upper clip bounds.
+
+    Only ``eps_high`` differs.
+    """
     base = by_name("dapo(step)")
     return [
         base.but(
@@ -74,7 +84,9 @@ def clip_recipes(eps_high: Sequence[float] = (0.2, 0.28, 0.4)) -> list[Recipe]:
 def draw(
     theta: Tensor, setting: Arms, training: Training, sources: Sequence[torch.Generator]
 ) -> Draw:
-    """One rollout of every seed, ``theta`` ``[S, P, arms]``; ``actions``: the arm of each completion, and its probability."""
+    """One rollout of every seed, ``theta`` ``[S, P, arms]``; ``actions``: the arm of each
+    completion, and its probability.
+    """
     chance = torch.softmax(theta, -1).repeat_interleave(training.samples, dim=1)
     u = uniform(sources, chance.shape[1])
     arm = (u[..., None] >= chance.cumsum(-1)).sum(-1).clamp(max=setting.arms - 1)
@@ -114,9 +126,11 @@ def train(
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step: ``pass_rate`` and ``entropy`` (nats, mean over prompts; exact, of the policy before the
-        updates), ``reward``, ``clip_fraction``, ``clip_up`` (A > 0, ratio above the bound), ``clip_down``, ``prob_up_clipped`` and
-        ``prob_sampled`` (mean probability, when drawn, of up-clipped and of all sampled arms; NaN where none was clipped), ``loss``,
+        One row per recipe, seed and recorded step: ``pass_rate`` and ``entropy`` (nats, mean over
+            prompts; exact, of the policy before the
+        updates), ``reward``, ``clip_fraction``, ``clip_up`` (A > 0, ratio above the bound),
+        ``clip_down``, ``prob_up_clipped`` and ``prob_sampled`` (mean probability, when drawn, of
+        up-clipped and of all sampled arms; NaN where none was clipped), ``loss``,
         ``gradient_norm``, ``norm_clipped``.
 
     Raises:

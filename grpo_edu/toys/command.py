@@ -1,4 +1,7 @@
-"""``grpo-edu toy``: the three toys from the command line. Prints a table, writes the runs as CSV and a picture."""
+"""``grpo-edu toy``: the three toys from the command line.
+
+Prints a table, writes the runs as CSV and a picture.
+"""
 
 from __future__ import annotations
 

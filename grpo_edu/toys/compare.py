@@ -1,6 +1,7 @@
 """Fair comparison: learning rates under which two losses push equally hard at the start.
 
-A factor common to all tokens is only a learning rate under SGD, so recipes are compared at one *push*, not at one learning rate.
+A factor common to all tokens is only a learning rate under SGD, so recipes are compared at one
+*push*, not at one learning rate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def push_sizes(recipes: Recipe | Sequence[Recipe], batches: Sequence[Rollouts]) -> dict[str, float]:
-    r"""Mean total push of each recipe over the batches (``stopping.rollouts``, say): :math:`\sum_{i,t} |\mathrm{push}_{it}|`.
+    r"""Mean total push of each recipe over the batches (``stopping.rollouts``, say):
+    :math:`\sum_{i,t} |\mathrm{push}_{it}|`.
 
     A KL term is left out: at step 0 it has no gradient.
     """
@@ -44,7 +46,9 @@ def gradient_sizes(
     *,
     seeds: int = 64,
 ) -> dict[str, float]:
-    """Mean gradient norm at step 0 per recipe, of any toy: ``gradient_sizes(stopping.train, recipes, Stopping(), Training())``."""
+    """Mean gradient norm at step 0 per recipe, of any toy:
+    ``gradient_sizes(stopping.train, recipes, Stopping(), Training())``.
+    """
     first = train(recipes, setting, replace(training, steps=1, updates=1), seeds=seeds)
     norms: Any = first.loc[first["step"] == 0].groupby("recipe", sort=False)["gradient_norm"].mean()
     return {str(name): float(norm) for name, norm in norms.items()}
@@ -53,7 +57,8 @@ def gradient_sizes(
 def matched_learning_rate(
     sizes: Mapping[str, float], learning_rate: float, reference: str | None = None
 ) -> dict[str, float]:
-    """Learning rates under which every recipe's first step has the size that the reference has at ``learning_rate``.
+    """Learning rates under which every recipe's first step has the size that the reference has at
+    ``learning_rate``.
 
     ``{"grpo": 2.0, "dr_grpo": 0.5}`` at 1.0 -> ``{"grpo": 1.0, "dr_grpo": 4.0}``
 
@@ -67,7 +72,8 @@ def matched_learning_rate(
     """
     if not sizes or any(not size > 0 for size in sizes.values()):
         raise ValueError(
-            f"sizes are {dict(sizes)}: expected a positive number per recipe. A batch of dead groups pushes nothing."
+            f"sizes are {dict(sizes)}: expected a positive number per recipe. A batch of dead "
+            f"groups pushes nothing."
         )
     base = next(iter(sizes)) if reference is None else reference
     one_of("reference", base, list(sizes))
@@ -75,7 +81,9 @@ def matched_learning_rate(
 
 
 def last_step(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """One row per recipe: mean and 95 % interval of each column at the last step, as text ``mean [low, high]``."""
+    """One row per recipe: mean and 95 % interval of each column at the last step, as text
+    ``mean [low, high]``.
+    """
     import pandas as pd
 
     end = table.loc[table["step"] == table["step"].max()]

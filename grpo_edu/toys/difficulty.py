@@ -1,8 +1,11 @@
-r"""The difficulty toy: prompts from almost never to almost always solved; a completion is one token, right or wrong.
+r"""The difficulty toy: prompts from almost never to almost always solved.
 
-The pass rate of prompt q is :math:`p_q = \sigma(z_q)`. Tabular: every :math:`z_q` is a parameter of its own, so that
-:math:`\mathbb E[\Delta z_q] \propto w_G(p_q)\, p_q (1-p_q)`: what an advantage does to difficulty, and nothing else. With ``features`` the
-prompts share one parameter vector, :math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
+A completion is one token, right or wrong.
+
+The pass rate of prompt q is :math:`p_q = \sigma(z_q)`. Tabular: every :math:`z_q` is a parameter of
+its own, so that :math:`\mathbb E[\Delta z_q] \propto w_G(p_q)\, p_q (1-p_q)`: what an advantage
+does to difficulty, and nothing else. With ``features`` the prompts share one parameter vector,
+:math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
 
 Sampling of groups:
     ``plain``: take the groups as drawn, dead ones too.
@@ -42,7 +45,8 @@ class Difficulty:
     Args:
         prompts: size of the prompt set, Q.
         hardest, easiest: initial pass rates of its two ends.
-        spacing: ``log`` (equal steps of log p: many hard prompts) or ``logit`` (equal steps of the logit: as many easy as hard).
+        spacing: ``log`` (equal steps of log p: many hard prompts) or ``logit`` (equal steps of the
+            logit: as many easy as hard).
         features: 0 for a logit per prompt, else the number F of parameters that all prompts share.
         sampling: ``plain``, ``refill`` or ``reroll``.
         rounds: draws after which refill and reroll give up and take dead groups.
@@ -65,7 +69,8 @@ class Difficulty:
         one_of("spacing", self.spacing, ("log", "logit"))
         if not 0 < self.hardest <= self.easiest < 1:
             raise ValueError(
-                f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 < hardest <= easiest < 1."
+                f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 "
+                f"< hardest <= easiest < 1."
             )
         if self.buckets > self.prompts:
             raise ValueError(
@@ -88,7 +93,10 @@ class Difficulty:
 
     @property
     def design(self) -> Tensor:
-        """``[Q, F]`` unit rows: bumps along difficulty, so that neighbours share parameters. Tabular: the identity."""
+        """``[Q, F]`` unit rows: bumps along difficulty, so that neighbours share parameters.
+
+        Tabular: the identity.
+        """
         if not self.features:
             return torch.eye(self.prompts, dtype=torch.float64)
         place = torch.linspace(0, 1, self.prompts, dtype=torch.float64)[:, None]
@@ -103,7 +111,9 @@ class Difficulty:
 
 
 class Groups(NamedTuple):
-    """Groups of one seed: ``prompts`` ``[P]``; ``right`` ``[P, G]`` bool; ``live`` ``[P]``, True where rewards differ."""
+    """Groups of one seed: ``prompts`` ``[P]``; ``right`` ``[P, G]`` bool; ``live`` ``[P]``, True
+    where rewards differ.
+    """
 
     prompts: Tensor
     right: Tensor
@@ -113,7 +123,9 @@ class Groups(NamedTuple):
 def _groups(
     rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator
 ) -> tuple[Groups, int]:
-    """The groups of one step of one seed with pass rates ``[Q]``, and how many completions were drawn for them."""
+    """The groups of one step of one seed with pass rates ``[Q]``, and how many completions were
+    drawn for them.
+    """
     rounds: list[Groups] = []
     live_count = 0
     drawn = 0
@@ -135,7 +147,9 @@ def _groups(
 
 
 def _filled(rounds: list[Groups], setting: Difficulty, training: Training) -> Groups:
-    """The first P live groups, and, where there are too few, dead ones of the last round (of the first, where prompts are new)."""
+    """The first P live groups, and, where there are too few, dead ones of the last round (of the
+    first, where prompts are new).
+    """
     every = Groups(*(torch.cat(column) for column in zip(*rounds, strict=True)))
     if setting.sampling == "plain":
         return every
@@ -155,7 +169,9 @@ def draw(
     sources: Sequence[torch.Generator],
     spent: Tensor,
 ) -> Draw:
-    """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before, this step). ``actions``: the prompt of each completion, right."""
+    """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before,
+    this step). ``actions``: the prompt of each completion, right.
+    """
     rates = torch.sigmoid(setting.logits(theta))
     runs = [
         _groups(rate, setting, training, source)
@@ -194,15 +210,19 @@ def train(
 
     Args:
         recipes: one or several.
-        setting, training: settings; None: the defaults. ``training.prompts`` of the set are drawn each step, without replacement.
+        setting, training: settings; None: the defaults. ``training.prompts`` of the set are drawn
+            each step, without replacement.
         seeds: how many (0 … n-1), or which.
         learning_rates: per recipe name, in place of ``training.learning_rate``.
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact, of the policy), ``pass_at_8`` the
-        mean of 1 - (1 - p)^8, ``bucket_0`` … the mean pass rate of each bucket, hardest first; ``rollouts`` completions drawn before this step; of the batch: ``reward``, ``silent`` (share of groups
-        without a signal), ``all_right``, ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``, ``norm_clipped``.
+        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact,
+        of the policy), ``pass_at_8`` the mean of 1 - (1 - p)^8, ``bucket_0`` … the mean pass rate
+        of each bucket, hardest first; ``rollouts`` completions drawn before this step; of the
+        batch: ``reward``, ``silent`` (share of groups without a signal), ``all_right``,
+            ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``,
+            ``norm_clipped``.
 
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
@@ -211,7 +231,8 @@ def train(
     training = training or replace(TRAINING, prompts=setting.prompts)
     if training.prompts > setting.prompts:
         raise ValueError(
-            f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that."
+            f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected "
+            f"at most that."
         )
     recipes = trainable(recipes)
     spent = torch.zeros(2, len(seed_numbers(seeds)) * len(recipes), dtype=torch.float64)
@@ -270,7 +291,9 @@ def _columns(
 def first_reaching(
     table: pd.DataFrame, column: str = "bucket_0", target: float = 0.9
 ) -> pd.DataFrame:
-    """Step, and completions drawn, at which a column first reaches the target: ``recipe, seed, step, rollouts``; NaN where it never does."""
+    """Step, and completions drawn, at which a column first reaches the target:
+    ``recipe, seed, step, rollouts``; NaN where it never does.
+    """
     if column not in table:
         raise ValueError(
             f"column is '{column}': expected a column of the table: {', '.join(table.columns)}."

@@ -1,12 +1,14 @@
-r"""The expected update of the stopping toy: no sampling, every length up to the cap enumerated in float64. Level of evidence: exact.
+r"""The expected update of the stopping toy: no sampling, every length up to the cap enumerated in
+float64. Level of evidence: exact.
 
 On policy every surrogate of the catalog has ratio 1 and gate 1, so the expected gradient is
 
 .. math:: -\nabla\mathcal L = \mathbb E\Big[\sum_i A_i\,W_i \sum_t \nabla\log\pi(o_{it})\Big]
 
-A depends on K, how many of the group are right (binomial), and W on the completion's own length n and, for token means, on the total
-length of the others. The distribution of a sum of independent lengths is a product of Fourier transforms; all K are added before the
-one transform back, since W is linear in it.
+A depends on K, how many of the group are right (binomial), and W on the completion's own length n
+and, for token means, on the total length of the others. The distribution of a sum of independent
+lengths is a product of Fourier transforms; all K are added before the one transform back, since W
+is linear in it.
 """
 
 from __future__ import annotations
@@ -38,10 +40,12 @@ SCALES = (adv.unscaled, adv.group_std, adv.leave_one_out_std, adv.group_mean_sca
 class Enumerated:
     """What the expectation is made of, for one policy.
 
-    ``length``: ``[T]`` 1 … cap. ``chance``: ``[2, T]`` probability of each length given the branch (right, wrong). ``score``: ``[2, T]``
-    expected score of the branch's stop logit, on the event of that length. ``attempt``: ``[2]`` expected score of the attempt logit
-    given the branch. ``spectrum``: ``[2, F]`` Fourier transform of ``chance``, wide enough for the tokens of the whole step.
-    ``right``: ``[G+1]`` binomial probability of K right in a group. ``live``: ``[G+1]``, 1 where rewards of the group differ.
+    ``length``: ``[T]`` 1 … cap. ``chance``: ``[2, T]`` probability of each length given the branch
+    (right, wrong). ``score``: ``[2, T]`` expected score of the branch's stop logit, on the event of
+    that length. ``attempt``: ``[2]`` expected score of the attempt logit given the branch.
+    ``spectrum``: ``[2, F]`` Fourier transform of ``chance``, wide enough for the tokens of the
+    whole step. ``right``: ``[G+1]`` binomial probability of K right in a group. ``live``:
+    ``[G+1]``, 1 where rewards of the group differ.
     """
 
     length: Tensor
@@ -88,7 +92,9 @@ def enumerate_lengths(theta: Tensor, policy: Stopping, training: Training) -> En
 
 
 def advantage_table(recipe: Recipe, samples: int) -> Tensor:
-    """``[2, G+1]`` advantage of a right and of a wrong completion when K of G are right, from the recipe itself."""
+    """``[2, G+1]`` advantage of a right and of a wrong completion when K of G are right, from the
+    recipe itself.
+    """
     table = torch.zeros(2, samples + 1, dtype=torch.float64)
     for k in range(samples + 1):
         rollouts = Rollouts.from_lengths(
@@ -101,7 +107,9 @@ def advantage_table(recipe: Recipe, samples: int) -> Tensor:
 
 
 def _alone(weight: Callable[[Tensor, float, float], Tensor]) -> Callable[..., Tensor]:
-    """Weight that looks at its own length only: the number of completions N, and C, are all it may use besides."""
+    """Weight that looks at its own length only: the number of completions N, and C, are all it may
+    use besides.
+    """
 
     def expected(
         parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
@@ -115,7 +123,9 @@ def _alone(weight: Callable[[Tensor, float, float], Tensor]) -> Callable[..., Te
 
 
 def _total(parts: Enumerated, transform: Tensor) -> Tensor:
-    """``[2, T]`` expectation of 1/(n + rest) for each own length n, where ``transform`` ``[2, F]`` is that of the rest."""
+    """``[2, T]`` expectation of 1/(n + rest) for each own length n, where ``transform`` ``[2, F]``
+    is that of the rest.
+    """
     rest = torch.fft.irfft(transform, parts.width)
     reach = parts.width - len(parts.length)
     index = parts.length[:, None].long() + torch.arange(reach)[None]
@@ -123,7 +133,9 @@ def _total(parts: Enumerated, transform: Tensor) -> Tensor:
 
 
 def _others(parts: Enumerated, mass: Tensor, training: Training) -> Tensor:
-    """``[2, F]`` transform of the total length of the other G-1 completions, weighted by ``mass`` ``[2, G+1]`` over K."""
+    """``[2, F]`` transform of the total length of the other G-1 completions, weighted by ``mass``
+    ``[2, G+1]`` over K.
+    """
     right, wrong = parts.spectrum
     k = torch.arange(training.samples + 1)[:, None]
     own = torch.stack([right ** (k - 1).clamp(min=0), right**k])
@@ -183,10 +195,12 @@ EXPECTED: Mapping[axes.Choice, Callable[..., Tensor]] = {
 def expected_gradient(
     recipe: Recipe, theta: Tensor, policy: Stopping, training: Training
 ) -> Tensor:
-    """``[3]`` exact expectation of minus the gradient of ``Recipe.loss`` at ``theta`` ``[3]`` (stop right, stop wrong, attempt).
+    """``[3]`` exact expectation of minus the gradient of ``Recipe.loss`` at ``theta`` ``[3]`` (stop
+    right, stop wrong, attempt).
 
     Raises:
-        ValueError: the expectation is not available for a choice; the message lists those it is available for.
+        ValueError: the expectation is not available for a choice; the message lists those it is
+            available for.
     """
     _available(recipe, policy, training)
     parts = enumerate_lengths(theta, policy, training)
@@ -224,18 +238,21 @@ def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
         if axes.function_of(getattr(recipe, axis)) not in covered:
             names = ", ".join(choice.__name__ for choice in covered)
             raise ValueError(
-                f"{recipe.name}: no exact expectation for the {axis} {axes.describe(getattr(recipe, axis))}: expected one of "
+                f"{recipe.name}: no exact expectation for the {axis} "
+                f"{axes.describe(getattr(recipe, axis))}: expected one of "
                 f"{names}. Sample it instead: stopping.train."
             )
     narrows = [f for f in recipe.filters if axes.function_of(f) is not drop_dead_groups]
     if recipe.rewards or narrows or recipe.kl is not None or recipe.correction is not None:
         raise ValueError(
-            f"{recipe.name} shapes rewards, masks, corrects or has a KL term, which the expectation does not cover: "
+            f"{recipe.name} shapes rewards, masks, corrects or has a KL term, which the "
+            f"expectation does not cover: "
             "expected a recipe without, recipe.but(kl=None) say. Or sample it: stopping.train."
         )
     if len(policy.attempts) > 1 or policy.truncated_fails:
         raise ValueError(
-            "the exact flow has one attempt logit and rewards that do not look at length: expected right=<number>."
+            "the exact flow has one attempt logit and rewards that do not look at length: expected "
+            "right=<number>."
         )
     if (
         training.updates > 1
@@ -244,7 +261,8 @@ def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
         or training.placebo
     ):
         raise ValueError(
-            "the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no max_norm, no placebo."
+            "the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no "
+            "max_norm, no placebo."
         )
 
 
@@ -263,7 +281,8 @@ def flow(
         learning_rates: per recipe name.
 
     Returns:
-        As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm`` is that of the expectation.
+        As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm``
+        is that of the expectation.
     """
     policy = policy or Stopping()
     training = training or TRAINING

@@ -1,4 +1,6 @@
-"""Truncation in the stopping toy: what to do with a completion that ran into the cap. Four treatments, one base recipe.
+"""Truncation in the stopping toy: what to do with a completion that ran into the cap.
+
+Four treatments, one base recipe.
 
 ``ignored``: it keeps the reward of its branch.
 ``failure``: it is rewarded 0.
@@ -54,7 +56,8 @@ def overlong(
 
     Args:
         base: the loss; None: ``dr_grpo``, which has no length bias of its own.
-        policy: None: right completions are long (hazard .03) and a third of them meets the cap of 32; the branch is drawn (p = .5).
+        policy: None: right completions are long (hazard .03) and a third of them meets the cap of
+            32; the branch is drawn (p = .5).
         training: None: 200 steps at learning rate 2.
         treatments: which.
         cache: length of the soft penalty's slope; None: a quarter of the cap.

@@ -1,14 +1,18 @@
 r"""The stopping toy: a policy that knows which branch it is on, and only decides when to stop.
 
-A completion first goes right or wrong; then, in branch b, each token is the last one with probability
-:math:`s_b = \sigma(\theta_b)`, up to a cap. The reward is 1 in the right branch whatever the length, so a loss without a length bias has no
-reason to move a stop logit (in expectation, under SGD).
+A completion first goes right or wrong; then, in branch b, each token is the last one with
+probability :math:`s_b = \sigma(\theta_b)`, up to a cap. The reward is 1 in the right branch
+whatever the length, so a loss without a length bias has no reason to move a stop logit (in
+expectation, under SGD).
 
 Modes:
-    ``learnable``: the branch is the policy's own first token, a logit that learns. The pass rate goes to 1.
-    ``environment``: the branch is drawn for the policy, with a fixed pass rate, and is no token. Only lengths can move.
-    ``slip``: learnable, but an attempt that was right turns out wrong with probability ``slip``; the policy sees the outcome before
-    it decides to stop. Reward rises, then stays, and wrong completions never die out.
+    ``learnable``: the branch is the policy's own first token, a logit that learns. The pass rate
+        goes to 1.
+    ``environment``: the branch is drawn for the policy, with a fixed pass rate, and is no token.
+        Only lengths can move.
+    ``slip``: learnable, but an attempt that was right turns out wrong with probability ``slip``;
+        the policy sees the outcome before it decides to stop. Reward rises, then stays, and wrong
+        completions never die out.
 """
 
 from __future__ import annotations
@@ -41,8 +45,9 @@ class Stopping:
 
     Args:
         mode: ``learnable``, ``environment`` or ``slip``.
-        right: probability of the right branch (of a right attempt in ``slip``). One number: all prompts share one attempt logit. A tuple:
-            one prompt each, with an attempt logit of its own; the stop logits are shared by all.
+        right: probability of the right branch (of a right attempt in ``slip``). One number: all
+            prompts share one attempt logit. A tuple: one prompt each, with an attempt logit of its
+            own; the stop logits are shared by all.
         hazard_right, hazard_wrong: probability that a token is the last one, per branch.
         cap: no completion has more tokens; one that reaches it without stopping is truncated.
         slip: probability that a right attempt turns out wrong; only in mode ``slip``.
@@ -63,11 +68,13 @@ class Stopping:
         for name in ("hazard_right", "hazard_wrong", "slip"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, ends excluded."
+                    f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, "
+                    f"ends excluded."
                 )
         if not self.attempts or any(not 0 < p < 1 for p in self.attempts):
             raise ValueError(
-                f"right is {self.right}: expected a probability between 0 and 1, ends excluded, or a tuple of them."
+                f"right is {self.right}: expected a probability between 0 and 1, ends excluded, or "
+                f"a tuple of them."
             )
 
     @property
@@ -97,21 +104,25 @@ class Stopping:
 
 
 def length_given_branch(stop_logit: Tensor, policy: Stopping) -> Tensor:
-    r"""Expected tokens of a completion, truncation included: :math:`\mathrm{offset} + (1 - (1-s)^D) / s` with D decisions at most."""
+    r"""Expected tokens of a completion, truncation included:
+    :math:`\mathrm{offset} + (1 - (1-s)^D) / s` with D decisions at most.
+    """
     s = torch.sigmoid(stop_logit)
     decisions = policy.cap - policy.offset
     return policy.offset + (1 - (1 - s) ** decisions) / s
 
 
-# --- sampling -------------------------------------------------------------------------------------------------------------
+# --- sampling -------------------------------------------------------------------------------------
 
 
 def draw(
     theta: Tensor, policy: Stopping, training: Training, sources: Sequence[torch.Generator]
 ) -> Draw:
-    """One rollout of every seed, token by token: a token stops where its uniform number is below the hazard of its branch.
+    """One rollout of every seed, token by token: a token stops where its uniform number is below
+    the hazard of its branch.
 
-    ``actions`` are whether the attempt was right, whether the branch is ``[S, N]``, and which token stopped ``[S, N, T]``.
+    ``actions`` are whether the attempt was right, whether the branch is ``[S, N]``, and which token
+    stopped ``[S, N, T]``.
     """
     decisions = policy.cap - policy.offset
     u = uniform(sources, len(training.group), 2 + decisions)
@@ -136,7 +147,9 @@ def draw(
 
 
 def logp_of(policy: Stopping, samples: int, theta: Tensor, actions: tuple[Tensor, ...]) -> Tensor:
-    """``[N, T]`` log-probability of each token of one seed's completions, ``samples`` of each prompt in a row."""
+    """``[N, T]`` log-probability of each token of one seed's completions, ``samples`` of each
+    prompt in a row.
+    """
     attempt, right, last = actions
     stop = torch.where(right, theta[0], theta[1])
     tokens = torch.where(last, logsigmoid(stop)[:, None], logsigmoid(-stop)[:, None])
@@ -166,7 +179,8 @@ def train(
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step; see ``columns_at``. The last row of a run has no batch: NaN there.
+        One row per recipe, seed and recorded step; see ``columns_at``. The last row of a run has no
+        batch: NaN there.
 
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
@@ -192,7 +206,8 @@ def fit_prompts(policy: Stopping, training: Training) -> None:
     """A tuple of attempt probabilities is one prompt each."""
     if len(policy.attempts) not in (1, training.prompts):
         raise ValueError(
-            f"right has {len(policy.attempts)} entries but prompts is {training.prompts}: expected one per prompt."
+            f"right has {len(policy.attempts)} entries but prompts is {training.prompts}: expected "
+            f"one per prompt."
         )
 
 
@@ -201,11 +216,13 @@ def columns_at(
 ) -> dict[str, Tensor]:
     """The table's columns, each ``[S]``.
 
-    Of the policy, exact: ``pass_rate``, ``length_right``, ``length_wrong`` (expected tokens given the branch), ``gap`` (wrong minus
-    right), ``stop_right``, ``stop_wrong`` (logits), ``stop_gap`` (right minus wrong: positive where wrong ones run on), ``attempt``
-    (logit, mean over prompts; one column per prompt, ``pass_rate_0`` …, where there are several).
-    Of the batch: ``reward``, ``length``, ``truncated``. Of the update: ``loss``, ``gradient_norm``, ``clip_fraction`` (share of tokens,
-    over the updates), ``norm_clipped`` (share of the updates in which gradient clipping bound).
+    Of the policy, exact: ``pass_rate``, ``length_right``, ``length_wrong`` (expected tokens given
+    the branch), ``gap`` (wrong minus right), ``stop_right``, ``stop_wrong`` (logits), ``stop_gap``
+    (right minus wrong: positive where wrong ones run on), ``attempt`` (logit, mean over prompts;
+    one column per prompt, ``pass_rate_0`` …, where there are several). Of the batch: ``reward``,
+    ``length``, ``truncated``. Of the update: ``loss``, ``gradient_norm``, ``clip_fraction`` (share
+    of tokens, over the updates), ``norm_clipped`` (share of the updates in which gradient clipping
+    bound).
     """
     right, wrong = (length_given_branch(theta[:, branch], policy) for branch in (0, 1))
     rates = policy.pass_rate(theta)
@@ -244,7 +261,10 @@ def columns_at(
 def rollouts(
     policy: Stopping, training: Training, seed: int = 0, theta: Tensor | None = None
 ) -> Rollouts:
-    """One step's completions as checked ``Rollouts``, to look at with the package's other tools; ``theta`` ``[2 + K]``, None: step 0."""
+    """One step's completions as checked ``Rollouts``, to look at with the package's other tools.
+
+    ``theta`` ``[2 + K]``, None: step 0.
+    """
     fit_prompts(policy, training)
     at = policy.start() if theta is None else theta[None]
     batch = draw(at, policy, training, generators([seed]))

@@ -1,10 +1,13 @@
-"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step. All seeds and recipes in one tensor program.
+"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step.
 
-A toy gives three things: its parameters at step 0, ``draw`` (one rollout of every run) and ``logp_of`` (log-probs of what was drawn, for
-one run). ``learn`` does the rest, and the only thing that teaches the policy is ``Recipe.loss``.
+All seeds and recipes in one tensor program.
 
-Simplified against a real trainer: several updates per rollout are passes over the whole rollout, not slices of it, and the frozen
-reference policy is the policy at step 0.
+A toy gives three things: its parameters at step 0, ``draw`` (one rollout of every run) and
+``logp_of`` (log-probs of what was drawn, for one run). ``learn`` does the rest, and the only thing
+that teaches the policy is ``Recipe.loss``.
+
+Simplified against a real trainer: several updates per rollout are passes over the whole rollout,
+not slices of it, and the frozen reference policy is the policy at step 0.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 class Training:
     """Everything a class would turn. Each toy has its own defaults, ``TRAINING`` in its module.
 
-    ``betas`` are AdamW's, which has no weight decay; the table gets a row every ``every`` steps and one at the end.
+    ``betas`` are AdamW's, which has no weight decay; the table gets a row every ``every`` steps and
+    one at the end.
 
     Raises:
         ValueError: a setting is out of range; names it.
@@ -76,8 +80,8 @@ def _group(prompts: int, samples: int) -> Tensor:
 class Draw(NamedTuple):
     """One rollout of every run, B of them.
 
-    ``actions``: what ``logp_of`` reads, each ``[B, ...]``; ``mask``: ``[B, N, T]`` bool; ``reward``: ``[B, N]`` float64;
-    ``truncated``: ``[B, N]`` bool.
+    ``actions``: what ``logp_of`` reads, each ``[B, ...]``; ``mask``: ``[B, N, T]`` bool;
+    ``reward``: ``[B, N]`` float64; ``truncated``: ``[B, N]`` bool.
     """
 
     actions: tuple[Tensor, ...]
@@ -89,8 +93,9 @@ class Draw(NamedTuple):
 class UpdateStats(NamedTuple):
     """What the updates on one rollout left to look at.
 
-    ``loss`` and ``gradient_norm`` ``[B]``: of the first update; ``norm_clipped`` ``[B]``: share of the updates whose gradient was
-    scaled down; ``clipped`` ``[B, N, T]``: share of the updates in which the gate of a token was 0, with the sign of its advantage.
+    ``loss`` and ``gradient_norm`` ``[B]``: of the first update; ``norm_clipped`` ``[B]``: share of
+    the updates whose gradient was scaled down; ``clipped`` ``[B, N, T]``: share of the updates in
+    which the gate of a token was 0, with the sign of its advantage.
     """
 
     loss: Tensor
@@ -102,8 +107,8 @@ class UpdateStats(NamedTuple):
 class Gradient(NamedTuple):
     """One gradient of S seeds and R recipes, and what it leaves.
 
-    ``gradient`` ``[S, R, ...]``; ``loss`` ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None in the first update on a
-    rollout, where every ratio is 1; ``plans``: one per recipe.
+    ``gradient`` ``[S, R, ...]``; ``loss`` ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None
+    in the first update on a rollout, where every ratio is 1; ``plans``: one per recipe.
     """
 
     gradient: Tensor
@@ -113,7 +118,9 @@ class Gradient(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """Gradients after the limit on their norm: ``gradient`` ``[B, ...]``, ``norm`` before, ``bound`` 1 where it acted, both ``[B]``."""
+    """Gradients after the limit on their norm: ``gradient`` ``[B, ...]``, ``norm`` before,
+    ``bound`` 1 where it acted, both ``[B]``.
+    """
 
     gradient: Tensor
     norm: Tensor
@@ -130,12 +137,14 @@ def trainable(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
     names = [recipe.name for recipe in recipes]
     if not recipes or len(set(names)) < len(names):
         raise ValueError(
-            f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each with its own name."
+            f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each "
+            f"with its own name."
         )
     for recipe in recipes:
         if missing := recipe.lacking(ABSENT):
             raise ValueError(
-                f"{recipe.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not have: take another."
+                f"{recipe.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not "
+                f"have: take another."
             )
     return recipes
 
@@ -221,7 +230,10 @@ def clip_norm(gradient: Tensor, max_norm: float | None) -> Limited:
 def optimiser(
     leaves: Sequence[Tensor], training: Training, learning_rates: Sequence[float]
 ) -> torch.optim.Optimizer:
-    """The optimiser over the parameters of all seeds, one tensor per recipe; both kinds work number by number, so seeds do not mix."""
+    """The optimiser over the parameters of all seeds, one tensor per recipe.
+
+    Both kinds work number by number, so seeds do not mix.
+    """
     groups = [
         {"params": [leaf], "lr": rate} for leaf, rate in zip(leaves, learning_rates, strict=True)
     ]
@@ -243,7 +255,8 @@ def learn(
     learning_rates: Mapping[str, float] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Train every recipe from every seed in one program: a *run* is one of the B = S x R pairs, seed by seed.
+    """Train every recipe from every seed in one program: a *run* is one of the B = S x R pairs,
+    seed by seed.
 
     Args:
         recipes: the losses.
@@ -253,8 +266,9 @@ def learn(
         training: settings.
         seeds: how many (0 … n-1), or which. All recipes draw the same numbers.
         max_new_tokens: the constant normaliser's length.
-        observe: ``(theta before the updates, draw, statistics of the updates)`` -> columns of the table, each ``[B]``; the last
-            two are None in the last row, where nothing is drawn any more.
+        observe: ``(theta before the updates, draw, statistics of the updates)`` -> columns of the
+            table, each ``[B]``; the last two are None in the last row, where nothing is drawn any
+            more.
         learning_rates: per recipe name, in place of the settings' one.
         progress: a bar on a terminal.
 
