@@ -179,7 +179,9 @@ def push(core: Recipe) -> tuple[float, float]:
     On policy, both in one micro-batch, constant C = 100 where the recipe names none.
     """
     plain = core_of(core, baseline=given_advantage, scale=unscaled)
-    rollouts = Rollouts.from_lengths([10, 100], [1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100)
+    rollouts = Rollouts.from_lengths(
+        [10, 100], [1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
+    )
     short, long = token_weights(plain, rollouts)[:, 0].tolist()
     return short, long
 
