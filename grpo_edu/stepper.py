@@ -168,7 +168,7 @@ def _numbers(
         logp=token["logp"][i, t],
         old=token["old_logp"][i, t],
         ref=token["ref_logp"][i, t] if "ref_logp" in token else None,
-        sampler=token["sampler_logp"][i, t] if "sampler_logp" in token else None,
+        token=token,
         log_weights=(token["old_logp"] - token["sampler_logp"])[i]
         if "sampler_logp" in token
         else None,

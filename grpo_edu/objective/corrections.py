@@ -13,7 +13,7 @@ from .surrogates import bounded_exp, limited
 
 
 def _weight(n: Numbers) -> str:
-    return f"exp({short(n.old)} - {short(n.sampler)})"
+    return f"exp({short(n.log_weights[n.t])})"
 
 
 def _product(n: Numbers) -> str:
@@ -24,7 +24,7 @@ def _product(n: Numbers) -> str:
     r"\min(w_{it},\,<cap>)",
     "min(π_old/π_sampler, <cap>)",
     label="truncated importance sampling",
-    numbers=lambda n: f"min({_weight(n)}, {n.s.cap:g})",
+    numbers=lambda n: f"min(max({_weight(n)}, {n.s.low or 0:g}), {n.s.cap:g})",
 )
 def truncated_is(
     old_logp: Tensor, sampler_logp: Tensor, *, cap: float, low: float | None = None
@@ -44,7 +44,7 @@ def truncated_is(
     r"w_{it}\,1[<low>\le w_{it}\le<high>]",
     "w if <low> ≤ w ≤ <high> else 0, w = π_old/π_sampler",
     label="masked importance sampling",
-    numbers=lambda n: f"{_weight(n)} if it is in [{n.s.low:g}, {n.s.high:g}] else 0",
+    numbers=lambda n: f"{_weight(n)}·{int(n.correction != 0)}",
 )
 def masked_is(old_logp: Tensor, sampler_logp: Tensor, *, low: float, high: float) -> Tensor:
     r"""Tokens whose weight leaves the band are dropped, not capped. Denominators stay as they are.
@@ -80,7 +80,7 @@ def sequence_truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float)
     r"\prod_t w_{it}\,1[\le<cap>]",
     "Π_t π_old/π_sampler if ≤ <cap> else 0",
     label="masked importance sampling of the sequence",
-    numbers=lambda n: f"{_product(n)} if it is at most {n.s.cap:g} else 0",
+    numbers=lambda n: f"{_product(n)}·{int(n.correction != 0)}",
 )
 def sequence_masked_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float) -> Tensor:
     r"""One weight per completion, a product; a completion above the cap is dropped.

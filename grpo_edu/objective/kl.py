@@ -57,6 +57,11 @@ def _pull(n: Numbers, slope: str) -> str:
     return f"-{short(n.kl_W)} · {n.s.beta:g}·{slope}"
 
 
+def _k3_of(n: Numbers) -> Tensor:
+    """``[T]`` k3 of every token of the completion, beta 1."""
+    return k3(n.token["logp"], n.token["ref_logp"], beta=1.0)[n.i]
+
+
 def _reverse(n: Numbers) -> str:
     return f"(1 - exp({short(n.ref)} - {short(n.logp)}))"
 
@@ -146,7 +151,9 @@ def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: fl
     r"<beta>\,\rho_{it}\,k_3",
     "<beta>·ρ·k3",
     label="ratio · k3",
-    numbers=lambda n: _pull(n, f"{short(n.ratio)}·(k3 + {_reverse(n)})"),
+    numbers=lambda n: _pull(
+        n, f"exp({short(n.logp)} - {short(n.old)})·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
+    ),
 )
 @slope(k3_ratio_slope)
 def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -173,7 +180,10 @@ def k3_sequence_ratio_slope(
     r"<beta>\,s_i\,k_3",
     "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)",
     label="sequence ratio · k3",
-    numbers=lambda n: _pull(n, f"s·(mean k3 + {_reverse(n)})"),
+    numbers=lambda n: _pull(
+        n,
+        f"exp({short(n.log_ratios.sum())}/{n.length})·({short(_k3_of(n).sum())}/{n.length} + {_reverse(n)})",
+    ),
 )
 @slope(k3_sequence_ratio_slope)
 def k3_sequence_ratio(
@@ -197,7 +207,7 @@ def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|",
     "<beta>·|log(π/π_ref)|",
     label="absolute log-ratio",
-    numbers=lambda n: _pull(n, f"sign({short(n.logp)} - {short(n.ref)})"),
+    numbers=lambda n: _pull(n, f"sign({short(n.logp - n.ref)})"),
 )
 @slope(k_abs_slope)
 def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:

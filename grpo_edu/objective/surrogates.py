@@ -44,6 +44,7 @@ def surrogate(
     *,
     ratio: Callable[[Numbers], str],
     gate: Callable[[Numbers], str] | None = None,
+    concern: Callable[[Mapping[str, Any]], str | None] | None = None,
     per_sequence: bool = False,
 ) -> Callable[[F], F]:
     """Attach what a surrogate carries beside its value.
@@ -52,6 +53,7 @@ def surrogate(
         factors: the hand-written derivative.
         band: the clip band in ratio space, in words, from the settings of the choice.
         ratio, gate: the numbers of the token in the formulas of both; None: the value alone.
+        concern: why the settings are known to be unintended, or None.
         per_sequence: True where one ratio speaks for a whole completion.
     """
 
@@ -59,6 +61,7 @@ def surrogate(
         function.factors = factors  # type: ignore[attr-defined]
         function.band = band  # type: ignore[attr-defined]
         function.ratio, function.gate = ratio, gate  # type: ignore[attr-defined]
+        function.concern = concern  # type: ignore[attr-defined]
         function.per_sequence = per_sequence  # type: ignore[attr-defined]
         return function
 
@@ -149,6 +152,33 @@ def _clip(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> 
     return ratio.masked_fill(too_high, 1 + eps_high).masked_fill(too_low, 1 - eps_low) * advantage
 
 
+def _low_below_zero(s: Mapping[str, Any]) -> str | None:
+    if s["eps_low"] <= 1:
+        return None
+    return (
+        f"eps_low={s['eps_low']} puts the lower bound below 0, where no ratio is: that side never "
+        "clips. eps is an offset from 1, not a bound."
+    )
+
+
+def _too_wide_for_a_sequence(s: Mapping[str, Any]) -> str | None:
+    if min(s["eps_low"], s["eps_high"]) < 0.1:
+        return None
+    return (
+        f"a sequence ratio stays very near 1, so eps {s['eps_low']}/{s['eps_high']} practically "
+        "never clips. The GSPO paper uses 3e-4 and 4e-4."
+    )
+
+
+def _cap_below_one(s: Mapping[str, Any]) -> str | None:
+    if s["high"] >= 1:
+        return None
+    return (
+        f"high={s['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
+        "An offset of 0.28 is written high=1.28."
+    )
+
+
 def reinforce_factors(logp: Tensor) -> Factors:
     """Ratio 1 and gate 1 on every token."""
     return Factors(torch.ones_like(logp), torch.ones_like(logp))
@@ -180,7 +210,7 @@ def ppo_clip_factors(
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
     label="PPO clip",
 )
-@surrogate(ppo_clip_factors, _clip_band, ratio=_token_ratio)
+@surrogate(ppo_clip_factors, _clip_band, ratio=_token_ratio, concern=_low_below_zero)
 def ppo_clip(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Tensor:
@@ -220,7 +250,13 @@ def gspo_factors(
     "min(s·A, clip(s, 1-<eps_low>, 1+<eps_high>)·A), s = (Π_t ρ)^(1/|o_i|)",
     label="GSPO",
 )
-@surrogate(gspo_factors, _sequence_band, per_sequence=True, ratio=_geometric_mean)
+@surrogate(
+    gspo_factors,
+    _sequence_band,
+    per_sequence=True,
+    ratio=_geometric_mean,
+    concern=_too_wide_for_a_sequence,
+)
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -261,6 +297,7 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
     lambda s: f"ratio capped to {_interval(max(0.0, s['low']), s['high'])} and detached",
     ratio=_token_ratio,
     gate=lambda n: f"min(max({short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{short(n.ratio)}",
+    concern=_cap_below_one,
 )
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high: float) -> Tensor:
     r"""The ratio is capped and detached: it scales the gradient of a token and never removes it.
