@@ -16,13 +16,13 @@ from grpo_edu.lm import lab
 from grpo_edu.lm.generate import cache_name, generate, positions_of, read_prompts
 from grpo_edu.lm.logprobs import token_logp
 from grpo_edu.lm.loop import Settings, Trainer, micro_batch_of
-from grpo_edu.lm.sample import encode
 from grpo_edu.lm.tasks import Question, Task
+from grpo_edu.lm.tokens import encode
 from grpo_edu.objective.filters import truncation_mask
 from grpo_edu.objective.rewards import overlong_penalty
 from grpo_edu.weights import token_weights
 
-SMALL = Settings(steps=2, prompts=5, samples=4, learning_rate=1e-3)
+SMALL = Settings(steps=2, prompts=5, samples=4, learning_rate=1e-3, micro_batches=1)
 GRPO = recipe("grpo").but("grpo", kl=None)
 
 
@@ -262,13 +262,17 @@ def test_micro_batches_hold_completions_of_like_length():
     assert all((number[rows] == i).all() for i, rows in enumerate(slices))
 
 
+def test_more_micro_batches_than_completions_are_one_each():
+    one = trainer(settings=replace(SMALL, micro_batches=99))
+    assert [len(rows) for rows in one.slices(one.collect(0))] == [1] * SMALL.prompts * SMALL.samples
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"samples": 1}, "samples is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"optimizer": "lion"}, "optimizer is 'lion'"),
-        ({"micro_batches": 99}, "micro_batches is 99"),
         ({"max_norm": 0.0}, "max_norm is 0.0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
     ],
