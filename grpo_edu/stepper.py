@@ -17,7 +17,7 @@ from .objective import axes, kl
 from .objective import surrogates as sur
 from .objective.recipe import Recipe
 from .rollouts import Rollouts
-from .weights import factors
+from .weights import Push
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def step_through(
         + (" · correction" if n.corrections else "")
         + (" + KL" if n.kl_choice is not None else "")
     )
-    lines.append(Step("weight", formula, total, n.weight))
+    lines.append(Step("push", formula, total, n.push))
     return Stepped(recipe, completion, position, tuple(lines))
 
 
@@ -148,7 +148,8 @@ def _numbers(
 ) -> Numbers:
     """Everything that a line may show, for one token."""
     plan, inputs = recipe.plan_with_inputs(rollouts, micro_batch)
-    parts = {name: value[i, t].item() for name, value in factors(recipe, rollouts, plan).items()}
+    push = Push.of(recipe, rollouts, micro_batch)
+    parts = {name: value[i, t].item() for name, value in push.factors.items()}
     token = {
         k: v.detach()
         for k, v in recipe.token_inputs(rollouts, plan).items()
@@ -190,9 +191,10 @@ def _numbers(
         sign=plan.advantage.sum(dim=1).sign(),
         advantages=plan.advantage,
         kl_choice=kl_choice,
-        kl_W=plan.kl_weight[i, t].item(),
+        kl_W=plan.W_kl[i, t].item(),
         corrections=[parts["correction"]] if "correction" in parts else [],
-        **{"W" if name == "aggregation" else name: value for name, value in parts.items()},
+        push=push.token[i, t].item(),
+        **parts,
     )
 
 

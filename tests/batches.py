@@ -56,6 +56,12 @@ def batch(
     )
 
 
+def product_of(parts: dict[str, Tensor]) -> Tensor:
+    """The factors of a push multiplied out, with the KL term added."""
+    product = parts["advantage"] * parts["W"] * parts["ratio"] * parts["gate"]
+    return product * parts.get("correction", 1.0) + parts["kl"]
+
+
 @st.composite
 def batches(draw: st.DrawFn, kinds: tuple[str, ...] = ("binary", "real", "dead")) -> Rollouts:
     """Hypothesis strategy over ``batch``."""

@@ -9,7 +9,6 @@ pytest.importorskip("transformers")
 
 from grpo_edu.lm import lab
 from grpo_edu.lm.generate import generate
-from grpo_edu.lm.quick_llama import QuickLlama
 from grpo_edu.lm.tasks import Question
 from grpo_edu.lm.tokens import encode
 
@@ -128,7 +127,7 @@ def test_shipped_warm_starts_know_the_format(variant, number):
     ids, attention = encode(tokens, [q.prompt for q in asked], chat=False)
     source = torch.Generator().manual_seed(0)
     drawn = generate(
-        QuickLlama(net),
+        net,
         ids,
         attention,
         max_new_tokens=48,

@@ -89,7 +89,7 @@ def test_advantages_are_per_row_or_per_token(shape):
     refused(
         ValueError,
         f"advantage has shape {list(shape)}: expected [2] or [2, 3]",
-        advantage=torch.zeros(shape),
+        given_advantage=torch.zeros(shape),
     )
 
 
@@ -474,7 +474,7 @@ def test_from_lengths_takes_groups_dtype_and_any_other_field():
         logp=-0.5,
         dtype=torch.float32,
         max_new_tokens=4,
-        advantage=[1, 2],
+        given_advantage=[1, 2],
         prompts=["p", "q"],
     )
     assert rollouts.group.tolist() == [7, 8]

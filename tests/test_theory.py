@@ -69,19 +69,23 @@ def enumerated_weight(one: Recipe, p: float, size: int) -> float:
 @pytest.mark.parametrize(("p", "size"), [(0.1, 3), (0.35, 4), (0.8, 5)])
 def test_prompt_weight_equals_enumeration_with_autograd(name, p, size):
     one = RECIPES[name].but(kl=None)
-    assert difficulty.weight(one, p, size) == near(enumerated_weight(one, p, size))
+    assert difficulty.prompt_weight(one, p, size) == near(enumerated_weight(one, p, size))
 
 
 @pytest.mark.parametrize("p", [0.02, 0.3, 0.5, 0.9])
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_closed_forms_are_the_weights_of_the_recipes(p, size):
-    assert difficulty.weight(recipe("rloo"), p, size) == near(1)
-    assert difficulty.weight(recipe("dr_grpo"), p, size) == near((size - 1) / size)
-    assert difficulty.weight(recipe("maxrl"), p, size) == near(oracles.maxrl_weight(p, size - 1))
-    assert difficulty.weight(recipe("pass@k"), p, size) == near(oracles.pass_at_k_weight(p, 2))
+    assert difficulty.prompt_weight(recipe("rloo"), p, size) == near(1)
+    assert difficulty.prompt_weight(recipe("dr_grpo"), p, size) == near((size - 1) / size)
+    assert difficulty.prompt_weight(recipe("maxrl"), p, size) == near(
+        oracles.maxrl_weight(p, size - 1)
+    )
+    assert difficulty.prompt_weight(recipe("pass@k"), p, size) == near(
+        oracles.pass_at_k_weight(p, 2)
+    )
     for ddof, eps in ((0, 0.0), (1, 0.0), (1, 1e-4), (0, 0.1)):
         one = recipe("grpo").but(scale=partial(adv.group_std, ddof=ddof, eps=eps))
-        assert difficulty.weight(one, p, size) == near(
+        assert difficulty.prompt_weight(one, p, size) == near(
             difficulty.std_weight(p, size, ddof=ddof, eps=eps)
         )
 
@@ -119,7 +123,7 @@ def test_the_objective_climbed_has_the_weight_as_its_slope_and_the_known_end_val
             difficulty.objective(GRPO0, p + step, size)
             - difficulty.objective(GRPO0, p - step, size)
         ) / (2 * step)
-        assert slope == pytest.approx(difficulty.weight(GRPO0, p, size), rel=1e-8)
+        assert slope == pytest.approx(difficulty.prompt_weight(GRPO0, p, size), rel=1e-8)
 
 
 def test_the_objective_of_the_std_tends_to_two_arcsin_of_the_root():
@@ -149,7 +153,7 @@ def test_silent_groups_and_the_baseline_of_live_ones():
 
 def test_rerolling_the_same_prompt_raises_hard_prompts_and_drawing_new_ones_does_not():
     assert difficulty.rerolled_weight(GRPO0, 0.02, 8) == pytest.approx(17.2, abs=0.05)
-    assert difficulty.weight(GRPO0, 0.02, 8) == pytest.approx(2.57, abs=0.005)
+    assert difficulty.prompt_weight(GRPO0, 0.02, 8) == pytest.approx(2.57, abs=0.005)
     for p in (0.1, 0.6):
         assert difficulty.rerolled_weight(GRPO0, p, 2) == near(1 / (2 * p * (1 - p)))
 

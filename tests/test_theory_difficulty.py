@@ -17,6 +17,7 @@ from grpo_edu import RECIPES, Recipe, Rollouts, recipe
 from grpo_edu.objective import advantages as adv
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import surrogates as sur
+from grpo_edu.objective.probes import neutral_rollouts
 from grpo_edu.theory import difficulty
 
 near = partial(pytest.approx, rel=1e-9, abs=1e-12)
@@ -45,7 +46,7 @@ def all_gradients(one: Recipe, size: int) -> tuple[Tensor, Tensor, Tensor]:
             token_reward=reward[:, None] if one.name.startswith("grpo(process)") else None,
             value=torch.full_like(logp, 0.5),
             greedy_reward=torch.full_like(reward, 0.5),
-            advantage=reward - 0.5,
+            given_advantage=reward - 0.5,
             truncated=torch.zeros(size, dtype=torch.bool),
             max_new_tokens=1,
         )
@@ -66,7 +67,7 @@ def test_expected_gradient_of_every_recipe_is_its_weight_times_the_slope_of_the_
     name, size
 ):
     chance, gradient, _ = all_gradients(RECIPES[name], size)
-    expected = difficulty.weight(RECIPES[name], P, size) * slope_of_pass_rate()
+    expected = difficulty.prompt_weight(RECIPES[name], P, size) * slope_of_pass_rate()
     torch.testing.assert_close(chance @ gradient, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -78,7 +79,7 @@ def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
             ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0] * 3 + [1] * 3),
         )
         plans = [
-            one.plan(difficulty.neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
+            one.plan(neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
             for r, g in (alone, beside)
         ]
         assert torch.allclose(*plans) is (name not in BATCH_SCOPE), name
@@ -88,7 +89,9 @@ def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
 def test_a_number_of_the_whole_batch_leaves_the_shape_of_the_curve_alone(name):
     # gdpo keeps the shape of the group std that it applies first; the others are flat
     shape = (lambda p: difficulty.std_weight(p, 8)) if name == "gdpo" else (lambda p: 1.0)
-    ratios = [difficulty.weight(RECIPES[name], p, 8) / shape(p) for p in (0.05, 0.3, 0.5, 0.9)]
+    ratios = [
+        difficulty.prompt_weight(RECIPES[name], p, 8) / shape(p) for p in (0.05, 0.3, 0.5, 0.9)
+    ]
     assert ratios == [near(ratios[0])] * 4
 
 
@@ -134,7 +137,9 @@ def test_maxrl_has_order_g_only_where_the_all_wrong_group_keeps_its_minus_one(si
         rtol=1e-9,
         atol=0,
     )
-    assert difficulty.weight(recipe("maxrl"), P, size) == near(oracles.maxrl_weight(P, size - 1))
+    assert difficulty.prompt_weight(recipe("maxrl"), P, size) == near(
+        oracles.maxrl_weight(P, size - 1)
+    )
 
 
 @pytest.mark.parametrize(("k", "size"), [(1, 3), (2, 4), (3, 4), (4, 4)])
@@ -178,7 +183,9 @@ def test_the_objective_is_the_integral_of_the_weight(name, size):
     # the weight is a polynomial of degree G-1 <= 5: three Gauss points integrate it exactly
     gauss = [(0.5 - math.sqrt(0.15), 5 / 18), (0.5, 4 / 9), (0.5 + math.sqrt(0.15), 5 / 18)]
     for p in (0.15, 0.6, 1.0):
-        area = p * sum(share * difficulty.weight(RECIPES[name], p * x, size) for x, share in gauss)
+        area = p * sum(
+            share * difficulty.prompt_weight(RECIPES[name], p * x, size) for x, share in gauss
+        )
         assert difficulty.objective(RECIPES[name], p, size) == near(area)
 
 
@@ -214,8 +221,10 @@ def test_std_curve_is_a_u_lowest_at_one_half_and_maxrl_falls(size):
 
 @pytest.mark.parametrize("size", [2, 4, 9])
 def test_hardest_prompts_get_the_root_of_g_minus_one_and_with_bessel_less(size):
-    assert difficulty.weight(GRPO0, 1e-10, size) == pytest.approx(math.sqrt(size - 1), rel=1e-8)
-    assert difficulty.weight(recipe("grpo"), 1e-10, size) == pytest.approx(
+    assert difficulty.prompt_weight(GRPO0, 1e-10, size) == pytest.approx(
+        math.sqrt(size - 1), rel=1e-8
+    )
+    assert difficulty.prompt_weight(recipe("grpo"), 1e-10, size) == pytest.approx(
         (size - 1) / math.sqrt(size), rel=1e-8
     )
 
@@ -239,9 +248,9 @@ def test_update_of_one_logit_with_the_std_at_eight_has_the_printed_values():
     assert frames == pytest.approx([0.050, 0.248, 0.464, 0.210], abs=6e-4)
     relative = [difficulty.std_weight(p, 8) / difficulty.std_weight(0.5, 8) for p in rates]
     assert relative == pytest.approx([1.387, 1.220, 1.0, 1.254], abs=5e-4)
-    assert difficulty.frames(difficulty.weight(recipe("dr_grpo"), 0.3, 8), 0.3)["score"] == near(
-        0.21 * 7 / 8
-    )
+    assert difficulty.frames(difficulty.prompt_weight(recipe("dr_grpo"), 0.3, 8), 0.3)[
+        "score"
+    ] == near(0.21 * 7 / 8)
 
 
 def test_score_frame_of_each_scheme_in_the_limit():
@@ -298,7 +307,7 @@ def test_rerolling_pairs_climbs_half_the_logit():
 def test_refilling_with_new_prompts_keeps_every_relative_weight():
     rates = [0.02, 0.3, 0.9]
     refilled = difficulty.refilled_weights(GRPO0, rates, 8)
-    plain = [difficulty.weight(GRPO0, p, 8) for p in rates]
+    plain = [difficulty.prompt_weight(GRPO0, p, 8) for p in rates]
     assert [a / b for a, b in zip(refilled, plain, strict=True)] == [
         near(refilled[0] / plain[0])
     ] * 3
@@ -330,7 +339,9 @@ def test_hard_prompts_are_climbed_fastest_by_maxrl_then_std_then_no_std_and_easy
 
     def times(start: float, goal: float) -> list[float]:
         return [
-            oracles.climb_time(lambda p, one=one: difficulty.weight(one, p, 64), start, goal, 100)
+            oracles.climb_time(
+                lambda p, one=one: difficulty.prompt_weight(one, p, 64), start, goal, 100
+            )
             for one in schemes
         ]
 

@@ -75,7 +75,9 @@ def test_on_policy_all_surrogates_push_alike(surrogate):
 def test_pushes_are_the_weights_of_a_recipe_and_kink_at_the_edges_of_the_band(ratio, advantage):
     for surrogate, high in ((PPO, 1.2), (PPO_HIGHER, 1.28)):
         one = Recipe(name="one", baseline=adv.given, surrogate=surrogate, aggregation=agg.token_sum)
-        rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, logp=-3.0, advantage=[advantage])
+        rollouts = Rollouts.from_lengths(
+            [1], [0], ratio=ratio, logp=-3.0, given_advantage=[advantage]
+        )
         push = clip.pushes(surrogate, torch.tensor([ratio], dtype=torch.float64), advantage).item()
         assert push == near(token_weights(one, rollouts).item())
         dead = ratio > high if advantage > 0 else ratio < 0.8
@@ -111,7 +113,7 @@ def test_gspo_has_one_gate_for_a_completion_and_gmpo_one_per_token_the_survivors
         mask=torch.ones(1, 3, dtype=torch.bool),
         reward=torch.zeros(1, dtype=torch.float64),
         group=torch.tensor([0]),
-        advantage=torch.ones(1, dtype=torch.float64),
+        given_advantage=torch.ones(1, dtype=torch.float64),
     )
     gspo, gmpo = (
         token_weights(recipe(name).but(baseline=adv.given, scale=adv.unscaled), rollouts)[0]
@@ -136,7 +138,7 @@ def one_action_per_row(logp: Tensor) -> Rollouts:
         mask=torch.ones(4, 1, dtype=torch.bool),
         reward=torch.zeros(4, dtype=torch.float64),
         group=torch.arange(4),
-        advantage=torch.zeros(4, dtype=torch.float64),
+        given_advantage=torch.zeros(4, dtype=torch.float64),
     )
 
 
@@ -324,9 +326,7 @@ def test_mean_over_completions_of_micro_batches_of_unequal_rows():
     for rows in (slice(0, 3), slice(3, 5)):
         n = rows.stop - rows.start
         own = agg.sequence_mean(rollouts.mask[rows], torch.ones(n, dtype=torch.bool)) / 2
-        torch.testing.assert_close(
-            own, factor[rows, None] * plan.weight[rows], rtol=1e-9, atol=1e-12
-        )
+        torch.testing.assert_close(own, factor[rows, None] * plan.W[rows], rtol=1e-9, atol=1e-12)
     assert oracles.mean_of_means_factor(torch.ones(6), split(6, 3)).tolist() == near([1] * 6)
 
 

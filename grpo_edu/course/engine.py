@@ -325,8 +325,9 @@ def _general(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
     pairs = [
         (g, r)
         for g, r in pairs
-        if g.value.shape == r.value.shape and g.value.dtype.is_floating_point
-    ]  # type: ignore[union-attr]
+        if g.value.shape == r.value.shape  # type: ignore[union-attr]
+        and g.value.dtype.is_floating_point  # type: ignore[union-attr]
+    ]
     if len(pairs) < len(got) or not pairs:
         return _boolean(got, right)
     values = [(g.value.double(), r.value.double()) for g, r in pairs]  # type: ignore[union-attr]

@@ -25,7 +25,6 @@ from ..settings import check_training, positive, setting, whole
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
-from .quick_llama import QuickLlama
 from .tasks import Question, Task
 from .tokens import encode, end_ids, stop_texts
 
@@ -167,8 +166,6 @@ class Trainer:
             if self.settings.bf16_sampler
             else self.model
         )
-        if not self.settings.bf16_sampler and QuickLlama.fits(self.model):
-            self.sampler = QuickLlama(self.model)
         if self.reference is None and self.recipe.needs_reference:
             self.reference = copy.deepcopy(self.model)
 
@@ -259,9 +256,7 @@ class Trainer:
 
     def refresh_sampler(self) -> None:
         """The sampler draws from the policy as it is now."""
-        if isinstance(self.sampler, QuickLlama):
-            self.sampler.refresh()
-        elif self.sampler is not self.model:
+        if self.sampler is not self.model:
             for copied, weight in zip(
                 self.sampler.parameters(), self.model.parameters(), strict=True
             ):
@@ -441,5 +436,9 @@ def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
     if settings.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
     return torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        weight_decay=0.0,
+        fused=True,
     )

@@ -37,7 +37,7 @@ from .tasks import Task
 from .tokens import check_room, completion_text, encode, end_ids
 from .versions import versions
 
-NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "advantage")
+NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "given_advantage")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 r"""Advantage = baseline, then scale.
 
 A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or ``[N, T]`` where credit differs
-by token). A **scale** divides them: ``(advantage, reward, group, counted, …) -> `` the same shape.
+by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
 
 ``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered out of the baseline.
 ``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is added to the std, differs in every framework.
@@ -43,9 +43,9 @@ def no_baseline(reward: Tensor) -> Tensor:
 
 
 @formula(r"A_{it}\ \text{(given)}", "A (given)")
-def given(advantage: Tensor) -> Tensor:
-    """Advantages computed elsewhere: ``rollouts.advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
-    return advantage
+def given(given_advantage: Tensor) -> Tensor:
+    """Advantages computed elsewhere: ``rollouts.given_advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
+    return given_advantage
 
 
 @formula(r"r_i-\mathrm{mean}_{j\in q(i)}\,r_j", "r_i - mean(r in group)")
@@ -103,12 +103,12 @@ def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
 
 
 @formula(r"1", "1")
-def unscaled(advantage: Tensor) -> Tensor:
+def unscaled(centred: Tensor) -> Tensor:
     r"""No division: a prompt's weight is what its rewards make it.
 
     Source: Dr. GRPO (arXiv 2503.20783); RLOO.
     """
-    return advantage
+    return centred
 
 
 @formula(
@@ -116,7 +116,7 @@ def unscaled(advantage: Tensor) -> Tensor:
     "std(r in group, ddof=<ddof>) + <eps>",
 )
 def group_std(
-    advantage: Tensor,
+    centred: Tensor,
     reward: Tensor,
     group: Tensor,
     counted: Tensor,
@@ -135,7 +135,7 @@ def group_std(
         r  1 0 0 0, ddof 1, eps 0   ->   A  1.5 -.5 -.5 -.5
 
     Args:
-        advantage: ``[N]`` centred advantages.
+        centred: ``[N]`` centred advantages.
         reward, group, counted: ``[N]``.
         ddof: 1 divides by G-1 (torch's default: TRL, verl, OpenRLHF), 0 by G (numpy's: open-instruct, TRL's async trainer).
         eps: added to the std. 1e-4 TRL, 1e-6 verl, 1e-8 oat, 1e-9 OpenRLHF; the papers print none.
@@ -146,7 +146,7 @@ def group_std(
     spread = groups.std(reward, group, counted, ddof)
     if alone is not None:
         spread = torch.where(groups.size(group, torch.ones_like(counted)) == 1, alone, spread)
-    return _divided(advantage, spread, eps)
+    return _divided(centred, spread, eps)
 
 
 def _everyone(rows: Tensor) -> Tensor:
@@ -154,10 +154,10 @@ def _everyone(rows: Tensor) -> Tensor:
     return torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
 
-def _divided(advantage: Tensor, spread: Tensor, eps: float) -> Tensor:
-    """``advantage / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``advantage`` ``[N]`` or ``[N, T]``."""
+def _divided(centred: Tensor, spread: Tensor, eps: float) -> Tensor:
+    """``centred / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``centred`` ``[N]`` or ``[N, T]``."""
     scale = torch.where(spread > 0, 1 / torch.where(spread > 0, spread + eps, 1.0), 0.0)
-    return advantage * (scale if advantage.ndim == 1 else scale[:, None])
+    return centred * (scale if centred.ndim == 1 else scale[:, None])
 
 
 # --- further baselines ----------------------------------------------------------------------------------------------------
@@ -323,18 +323,21 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     with c right completions. The advantages are not centred.
 
     Raises:
-        ValueError: a group has fewer than k rows.
+        ValueError: a group has fewer than k scored rows.
 
     Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in this package.
     """
-    sizes = torch.unique(group, return_counts=True)[1]
-    if int(sizes.min()) < k:
+    size = groups.size(group, counted).to(reward.dtype)
+    too_small = (size > 0) & (size < k)
+    if too_small.any():
         raise ValueError(
-            f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt."
+            f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: expected at "
+            "least k scored completions per prompt. Sample more, or lower k."
         )
     right = (reward > 0) & counted
-    size, correct = (groups.size(group, rows).to(reward.dtype) for rows in (counted, right))
-    log_wrong = _log_binomial(size - 1 - correct, k - 1) - _log_binomial(size - 1, k - 1)
+    correct = groups.size(group, right).to(reward.dtype)
+    others = size.clamp(min=k) - 1  # a group without a score has advantage 0 whatever stands here
+    log_wrong = _log_binomial(others - correct, k - 1) - _log_binomial(others, k - 1)
     return torch.where(right, float(k), k * (1 - log_wrong.exp()))
 
 
@@ -392,16 +395,14 @@ def decoupled_rewards(
     r"\mathrm{std}_{j}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
     "std(r in the whole batch, ddof=<ddof>) + <eps>",
 )
-def batch_std(
-    advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float
-) -> Tensor:
+def batch_std(centred: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over another.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j}(r_j) + \epsilon)
 
     Source: Lite PPO, "Tricks or Traps" (arXiv 2508.08221); TRL ``scale_rewards="batch"``.
     """
-    return _divided(advantage, groups.std(reward, _everyone(counted), counted, ddof), eps)
+    return _divided(centred, groups.std(reward, _everyone(counted), counted, ddof), eps)
 
 
 @formula(
@@ -409,7 +410,7 @@ def batch_std(
     "std(r of the others in group, ddof=<ddof>) + <eps>, 1 where that std is 0",
 )
 def leave_one_out_std(
-    advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
+    centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
     r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success keeps advantage 1.
 
@@ -429,40 +430,41 @@ def leave_one_out_std(
         squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0
     )  # cancelled
     variance = squares / (others - ddof).clamp(min=1)
-    rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
+    largest = torch.where(counted, reward.abs(), 0.0).max()
+    rounding = (8 * torch.finfo(reward.dtype).eps * largest) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
-    return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)
+    return _divided(centred, torch.where(spread > 0, spread, 1.0 - eps), eps)
 
 
 @formula(r"\mathrm{mean}_{j\in q(i)}\,r_j", "mean(r in group)")
-def group_mean_scale(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
+def group_mean_scale(centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Divided by the mean reward of the prompt, its estimated pass rate: hard prompts gain, easy ones do not. 0 where the mean is 0.
 
     .. math:: A_i \;/\; \bar r
 
     Source: MaxRL (arXiv 2602.02710). With centred advantages the estimator is of order G-1.
     """
-    return _divided(advantage, groups.mean(reward, group, counted), eps=0.0)
+    return _divided(centred, groups.mean(reward, group, counted), eps=0.0)
 
 
 @formula(
     r"\mathrm{std}_{j}(A_j;\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
     "z-score over the batch (ddof=<ddof>, eps=<eps>)",
 )
-def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""The advantages themselves as z-scores over the completions of the batch.
 
     .. math:: (A_i - \mathrm{mean}_j A_j) \;/\; (\mathrm{std}_j A_j + \epsilon)
 
     Source: GDPO (arXiv 2601.05242), last step.
     """
-    if advantage.ndim == 2:
+    if centred.ndim == 2:
         raise ValueError(
             "batch_whiten got one advantage per token: expected one per completion. Use token_whiten."
         )
     everyone = _everyone(counted)
-    centred = advantage - groups.mean(advantage, everyone, counted)
-    return group_std(centred, advantage, everyone, counted, ddof=ddof, eps=eps)
+    deviation = centred - groups.mean(centred, everyone, counted)
+    return group_std(deviation, centred, everyone, counted, ddof=ddof, eps=eps)
 
 
 @formula(
@@ -470,7 +472,7 @@ def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -
     "z-score over all tokens of the batch (ddof=<ddof>, eps=<eps>)",
 )
 def token_whiten(
-    advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
+    centred: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
     r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in mean and std.
 
@@ -481,12 +483,12 @@ def token_whiten(
 
     Source: REINFORCE++ (arXiv 2501.03262), Eq. 10 and its baseline form; verl ``masked_whiten``.
     """
-    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    tokens = centred if centred.ndim == 2 else centred[:, None].expand(mask.shape)
     keep = (mask & counted[:, None]).reshape(-1)
     flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), _everyone(keep)
-    centred = flat - groups.mean(flat, everyone, keep)
+    deviation = flat - groups.mean(flat, everyone, keep)
     return torch.where(
-        keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0
+        keep, group_std(deviation, flat, everyone, keep, ddof=ddof, eps=eps), 0.0
     ).reshape(mask.shape)
 
 
@@ -578,7 +580,7 @@ def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
 )
 def token_whiten_variance(
-    advantage: Tensor,
+    centred: Tensor,
     mask: Tensor,
     counted: Tensor,
     *,
@@ -592,7 +594,7 @@ def token_whiten_variance(
     .. math:: (A_{it} - \mu) \;/\; \sqrt{\max(\sigma^2, \mathrm{floor}) + \epsilon}
 
     Args:
-        advantage: ``[N]`` or ``[N, T]``.
+        centred: ``[N]`` or ``[N, T]``.
         mask, counted: as everywhere.
         ddof: 1 verl, 0 OpenRLHF.
         eps: added to the variance (verl 1e-8).
@@ -604,16 +606,16 @@ def token_whiten_variance(
 
     Source: verl ``masked_whiten``; OpenRLHF ``experience_maker.py`` ("reinforce").
     """
-    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    tokens = centred if centred.ndim == 2 else centred[:, None].expand(mask.shape)
     keep = mask & counted[:, None]
     count = keep.sum().to(tokens.dtype)
-    centred = torch.where(
+    deviation = torch.where(
         keep, tokens - torch.where(keep, tokens, 0.0).sum() / (count + count_eps).clamp(min=1), 0.0
     )
     variance = (
-        (centred**2).sum()
+        (deviation**2).sum()
         / (count + count_eps).clamp(min=1)
         * (count / (count - ddof).clamp(min=1))
     )
     spread = (variance.clamp(min=floor) + eps).sqrt()
-    return torch.where(spread > 0, centred / torch.where(spread > 0, spread, 1.0), 0.0)
+    return torch.where(spread > 0, deviation / torch.where(spread > 0, spread, 1.0), 0.0)

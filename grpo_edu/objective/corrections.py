@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .axes import formula
-from .surrogates import bounded_exp
+from .surrogates import bounded_exp, limited
 
 
 @formula(r"\min(w_{it},\,<cap>)", "min(π_old/π_sampler, <cap>)")
@@ -23,7 +23,7 @@ def truncated_is(
 
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training" (C = 2).
     """
-    return bounded_exp(old_logp - sampler_logp).clamp(min=low, max=cap)
+    return limited(bounded_exp(old_logp - sampler_logp), low, cap)
 
 
 @formula(
@@ -51,7 +51,7 @@ def sequence_truncated_is(old_logp: Tensor, sampler_logp: Tensor, *, cap: float)
     Source: TRL ``vllm_importance_sampling_mode="sequence_truncate"`` (issue 5814).
     """
     weight = bounded_exp((old_logp - sampler_logp).sum(dim=1, keepdim=True))
-    return weight.clamp(max=cap).expand_as(old_logp)
+    return limited(weight, high=cap).expand_as(old_logp)
 
 
 @formula(r"\prod_t w_{it}\,1[\le<cap>]", "Π_t π_old/π_sampler if ≤ <cap> else 0")

@@ -8,6 +8,7 @@ The value of an estimator and its gradient are different matters: each docstring
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -15,9 +16,9 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
+from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
-LIMIT = 20.0
 
 
 def slope(function: Callable[..., Tensor]) -> Callable[[F], F]:
@@ -28,6 +29,21 @@ def slope(function: Callable[..., Tensor]) -> Callable[[F], F]:
         return estimator
 
     return attach
+
+
+def slope_of(choice: Choice) -> Choice:
+    """``slope`` of a KL term with the settings of the choice.
+
+    Raises:
+        TypeError: a function without a slope (your own): the loss runs, a ledger needs it.
+    """
+    function = axes.function_of(choice)
+    if not hasattr(function, "slope"):
+        raise TypeError(
+            f"kl {axes.describe(choice)} has no slope: expected a function decorated with "
+            "grpo_edu.objective.kl.slope(derivative). token_weights works without it."
+        )
+    return axes.companion(choice, function.slope)
 
 
 def k1_slope(logp: Tensor, *, beta: float) -> Tensor:
@@ -70,10 +86,10 @@ def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
     """``beta * (1 - exp(-d))``, 0 beyond the limit and above the cap."""
     reverse = ref_logp - logp
-    inside = (reverse.abs() <= LIMIT).to(reverse.dtype)
+    inside = (reverse.abs() <= LOG_RATIO_LIMIT).to(reverse.dtype)
     if cap is not None:
         inside = inside * (k3(logp, ref_logp, beta=1.0) <= cap)
-    return -beta * torch.expm1(reverse.clamp(-LIMIT, LIMIT)) * inside
+    return -beta * torch.expm1(limited(reverse, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)) * inside
 
 
 @formula(
@@ -95,15 +111,15 @@ def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None)
 
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 4; verl ``low_var_kl``.
     """
-    reverse = (ref_logp - logp).clamp(-LIMIT, LIMIT)
+    reverse = limited(ref_logp - logp, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     value = torch.expm1(reverse) - reverse
-    return beta * (value if cap is None else value.clamp(max=cap))
+    return beta * limited(value, high=cap)
 
 
 def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     """``beta * ratio * (k3 + 1 - exp(-d))``: the ratio is differentiated too."""
-    ratio = (logp - old_logp).clamp(-LIMIT, LIMIT).exp()
-    own = ((logp - old_logp).abs() <= LIMIT).to(logp.dtype)
+    ratio = bounded_exp(logp - old_logp)
+    own = ((logp - old_logp).abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
     return ratio * (own * k3(logp, ref_logp, beta=beta) + k3_slope(logp, ref_logp, beta=beta))
 
 
@@ -116,19 +132,17 @@ def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -
 
     Source: DeepSeek-V3.2 (arXiv 2512.02556); TRL >= 1.10 ``use_bias_correction_kl=True``.
     """
-    return (logp - old_logp).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
+    return bounded_exp(logp - old_logp) * k3(logp, ref_logp, beta=beta)
 
 
 def k3_sequence_ratio_slope(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
 ) -> Tensor:
     """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is uniform in a completion."""
-    log_ratio = _mean_of_tokens(logp - old_logp, mask)
-    own = (log_ratio.abs() <= LIMIT).to(logp.dtype)
-    shared = _mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
-    return log_ratio.clamp(-LIMIT, LIMIT).exp() * (
-        own * shared + k3_slope(logp, ref_logp, beta=beta)
-    )
+    log_ratio = mean_of_tokens(logp - old_logp, mask)
+    own = (log_ratio.abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
+    shared = mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
+    return bounded_exp(log_ratio) * (own * shared + k3_slope(logp, ref_logp, beta=beta))
 
 
 @formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
@@ -142,14 +156,7 @@ def k3_sequence_ratio(
 
     Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
     """
-    return _mean_of_tokens(logp - old_logp, mask).clamp(-LIMIT, LIMIT).exp() * k3(
-        logp, ref_logp, beta=beta
-    )
-
-
-def _mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
-    """``[N, 1]`` mean over the trained tokens of each completion."""
-    return (x * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return bounded_exp(mean_of_tokens(logp - old_logp, mask)) * k3(logp, ref_logp, beta=beta)
 
 
 def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -166,7 +173,8 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 
     Source: verl, SkyRL, ROLL ``abs``.
     """
-    return beta * (logp - ref_logp).abs()
+    distance = logp - ref_logp
+    return beta * distance * distance.sign()
 
 
 @formula(
@@ -185,5 +193,5 @@ def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -
     return (
         pull
         - pull.detach()
-        + axes.run(value, {"logp": logp, "ref_logp": ref_logp, "beta": beta}).detach()
+        + axes.run(partial(value, beta=beta), {"logp": logp, "ref_logp": ref_logp}).detach()
     )

@@ -13,37 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from ..objective import axes
 from ..objective.filters import drop_dead_groups
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe
-from ..rollouts import Rollouts
-
-
-def neutral_rollouts(
-    lengths: list[int], rewards: list[float], group: list[int], recipe: Recipe
-) -> Rollouts:
-    """On-policy rollouts with every optional field that a recipe may ask for, each as neutral as it can be.
-
-    Step rewards are there only where the baseline cannot do without them (process supervision): one step, the last token.
-    """
-    plain = Rollouts.from_lengths(lengths, rewards, group, max_new_tokens=max(lengths))
-    last = plain.mask & (torch.arange(max(lengths)) == plain.lengths[:, None] - 1)
-    reward = plain.reward
-    needs_steps = "token_reward" in axes.inputs_of(recipe.baseline, required=True)
-    return replace(
-        plain,
-        ref_logp=plain.logp,
-        reward_parts=reward[:, None],
-        token_reward=torch.where(last, reward[:, None], torch.nan) if needs_steps else None,
-        value=torch.full_like(plain.logp, 0.5),
-        greedy_reward=torch.full_like(reward, 0.5),
-        advantage=reward - 0.5,
-    )
 
 
 def advantages_by_count(recipe: Recipe, size: int) -> tuple[Tensor, Tensor]:
@@ -66,12 +41,12 @@ def gaps(recipe: Recipe, size: int) -> Tensor:
     return right[1:] - wrong[:-1]
 
 
-def weight(recipe: Recipe, p: float, size: int) -> float:
+def prompt_weight(recipe: Recipe, p: float, size: int) -> float:
     r"""w_G(p) of a recipe's advantage; 1 for REINFORCE and RLOO, (G-1)/G for Dr. GRPO."""
-    return weight_of(gaps(recipe, size), p)
+    return prompt_weight_of(gaps(recipe, size), p)
 
 
-def weight_of(gap: Tensor, p: float) -> float:
+def prompt_weight_of(gap: Tensor, p: float) -> float:
     r"""w_G(p) from the ``[G]`` gaps, for who needs it at many p."""
     size = len(gap)
     chances = [math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s) for s in range(size)]
@@ -123,7 +98,7 @@ def rerolled_weight(recipe: Recipe, p: float, size: int) -> float:
 
     (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
     """
-    return weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
+    return prompt_weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
 
 def frames(w: float, p: float) -> dict[str, float]:
@@ -151,7 +126,7 @@ def refilled_weights(recipe: Recipe, pass_rates: Sequence[float], size: int) -> 
     Source: DAPO (arXiv 2503.14476) §3.2, filter and refill.
     """
     live = sum(1 - silent_probability(p, size) for p in pass_rates) / len(pass_rates)
-    return [weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
+    return [prompt_weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
 
 
 def without_silent_groups(recipe: Recipe) -> Recipe:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # fields of Rollouts that no toy has
-ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "advantage")
+ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "given_advantage")
 LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 
 
@@ -199,11 +199,11 @@ def differentiate(
                     (factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign()
                 )
             else:  # on policy still: nothing is clipped
-                made.append((now.mask, now.advantage, now.weight, now.kl_weight))
+                made.append((now.mask, now.advantage, now.W, now.W_kl))
         return torch.stack(losses), clipped, made
 
     leaf = theta.detach().requires_grad_()
-    given = [(plan.mask, plan.advantage, plan.weight, plan.kl_weight) for plan in plans]
+    given = [(plan.mask, plan.advantage, plan.W, plan.W_kl) for plan in plans]
     loss, clipped, made = torch.vmap(one_seed)(leaf, draw, dict(others), given)
     loss.sum().backward()
     assert leaf.grad is not None
