@@ -133,10 +133,8 @@ def value_of_masked_rows(options: dict, rollouts: Rollouts, micro_batch: torch.T
 
 @pytest.mark.parametrize("name", sorted(presets("trl", "1.16")))
 def test_every_preset_of_1_16_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(
-        e for e in framework("trl").preset if e["name"] == name and "<" not in e.get("versions", "")
-    )
-    options = {"max_completion_length": 10, "num_generations": 4, **entry.get("options", {})}
+    entry = next(e for e in framework("trl").preset if e.name == name and "<" not in e.versions)
+    options = {"max_completion_length": 10, "num_generations": 4, **entry.options}
     rollouts, micro_batch = rollouts_for(options, 5, "binary"), split(12, 3)
     check(options, rollouts, micro_batch, value_of_masked_rows(options, rollouts, micro_batch))
 

@@ -185,12 +185,8 @@ def test_a_called_row_count_excludes_masked_rows_and_the_trainers_constant_does_
 
 @pytest.mark.parametrize("name", sorted(presets("verl", "0.9.1")))
 def test_every_preset_of_0_9_1_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(
-        e
-        for e in framework("verl").preset
-        if e["name"] == name and "<" not in e.get("versions", "")
-    )
-    options = {"max_response_length": 10, "rollout_n": 4, **entry.get("options", {})}
+    entry = next(e for e in framework("verl").preset if e.name == name and "<" not in e.versions)
+    options = {"max_response_length": 10, "rollout_n": 4, **entry.options}
     if options.pop("filter_groups", False):
         options["filter_groups"] = (
             False  # groups are dropped before the trainer sees them: not part of core_algos

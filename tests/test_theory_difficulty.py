@@ -6,6 +6,7 @@ import math
 from functools import partial
 from itertools import product
 
+import oracles
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,7 +19,6 @@ from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import surrogates as sur
 from grpo_edu.objective.probes import neutral_rollouts
 from grpo_edu.theory import difficulty
-from grpo_edu.theory.variance import advantage_noise
 
 near = partial(pytest.approx, rel=1e-9, abs=1e-12)
 LOGITS = torch.tensor([0.3, -0.8, 0.5, 0.1], dtype=torch.float64)
@@ -115,16 +115,14 @@ def test_softmax_weight_equals_enumeration(tau, size):
         aggregation=agg.sequence_sum,
     )
     chance, gradient, _ = all_gradients(one, size)
-    expected = difficulty.softmax_weight(P, size, tau) * slope_of_pass_rate()
+    expected = oracles.softmax_weight(P, size, tau) * slope_of_pass_rate()
     torch.testing.assert_close(chance @ gradient, expected, rtol=1e-9, atol=1e-12)
 
 
 @given(p=st.floats(0.01, 0.99), size=st.integers(2, 9))
 def test_softmax_advantages_run_from_maxrl_to_the_centred_reward(p, size):
-    assert difficulty.softmax_weight(p, size, 0.002) == near(difficulty.maxrl_weight(p, size - 1))
-    assert 1e6 * difficulty.softmax_weight(p, size, 1e6) == pytest.approx(
-        (size - 1) / size, rel=1e-5
-    )
+    assert oracles.softmax_weight(p, size, 0.002) == near(oracles.maxrl_weight(p, size - 1))
+    assert 1e6 * oracles.softmax_weight(p, size, 1e6) == pytest.approx((size - 1) / size, rel=1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -135,12 +133,12 @@ def test_maxrl_has_order_g_only_where_the_all_wrong_group_keeps_its_minus_one(si
     chance, gradient, _ = all_gradients(one, size)
     torch.testing.assert_close(
         chance @ gradient,
-        difficulty.maxrl_weight(P, size) * slope_of_pass_rate(),
+        oracles.maxrl_weight(P, size) * slope_of_pass_rate(),
         rtol=1e-9,
         atol=0,
     )
     assert difficulty.prompt_weight(recipe("maxrl"), P, size) == near(
-        difficulty.maxrl_weight(P, size - 1)
+        oracles.maxrl_weight(P, size - 1)
     )
 
 
@@ -152,7 +150,7 @@ def test_pass_at_k_weights_are_the_slope_of_pass_at_k(k, size):
     slope = torch.autograd.grad(1 - (1 - leaf.softmax(0) @ RIGHT) ** k, leaf)[0]
     torch.testing.assert_close(chance @ gradient, slope, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(
-        difficulty.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12
+        oracles.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12
     )
 
 
@@ -217,7 +215,7 @@ def test_std_curve_is_a_u_lowest_at_one_half_and_maxrl_falls(size):
     assert min(curve) == curve[19]
     assert curve == near(curve[::-1])
     assert curve[:20] == sorted(curve[:20], reverse=True)
-    falling = [difficulty.maxrl_weight(p, size - 1) for p in grid]
+    falling = [oracles.maxrl_weight(p, size - 1) for p in grid]
     assert falling == sorted(falling, reverse=True)
 
 
@@ -232,12 +230,12 @@ def test_hardest_prompts_get_the_root_of_g_minus_one_and_with_bessel_less(size):
 
 
 def test_the_next_term_of_the_large_group_is_right_to_order_one_over_g_squared():
-    assert difficulty.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(
+    assert oracles.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(
         0.99070, abs=5e-6
     )
     assert difficulty.std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(0.99053, abs=5e-6)
     gaps = [
-        abs(difficulty.std_weight(0.3, g) - difficulty.large_group_std_weight(0.3, g)) * g * g
+        abs(difficulty.std_weight(0.3, g) - oracles.large_group_std_weight(0.3, g)) * g * g
         for g in (128, 256, 512)
     ]
     assert max(gaps) / min(gaps) < 1.1
@@ -261,7 +259,7 @@ def test_score_frame_of_each_scheme_in_the_limit():
             math.sqrt(p * (1 - p))
         )
         assert difficulty.frames(1.0, p)["score"] == near(p * (1 - p))
-        assert difficulty.frames(difficulty.maxrl_weight(p, 2000), p)["score"] == near(1 - p)
+        assert difficulty.frames(oracles.maxrl_weight(p, 2000), p)["score"] == near(1 - p)
         assert difficulty.frames(1 / p, p)["log-probability"] == near(1)
 
 
@@ -329,10 +327,10 @@ def test_climb_time_has_the_closed_forms_of_no_std_and_of_the_infinite_std():
     # ∫ dp / (p(1-p))² = 2 log(p/(1-p)) + (2p-1)/(p(1-p));  ∫ dp / (p(1-p))^1.5 = 2(2p-1)/√(p(1-p))
     flat = lambda p: 2 * math.log(p / (1 - p)) + (2 * p - 1) / (p * (1 - p))
     std = lambda p: 2 * (2 * p - 1) / math.sqrt(p * (1 - p))
-    assert difficulty.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(
+    assert oracles.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(
         flat(0.9) - flat(0.01), rel=1e-8
     )
-    found = difficulty.climb_time(difficulty.infinite_std_weight, 0.01, 0.9)
+    found = oracles.climb_time(difficulty.infinite_std_weight, 0.01, 0.9)
     assert found == pytest.approx(std(0.9) - std(0.01), rel=1e-8)
 
 
@@ -341,7 +339,7 @@ def test_hard_prompts_are_climbed_fastest_by_maxrl_then_std_then_no_std_and_easy
 
     def times(start: float, goal: float) -> list[float]:
         return [
-            difficulty.climb_time(
+            oracles.climb_time(
                 lambda p, one=one: difficulty.prompt_weight(one, p, 64), start, goal, 100
             )
             for one in schemes
@@ -376,12 +374,12 @@ def test_advantage_noise_equals_enumeration(name):
             g = -torch.autograd.grad(RECIPES[name].but(kl=None).loss(batch), leaf)[0].item()
             chance = math.prod(P if r else 1 - P for r in row)
             first, second = first + chance * g, second + chance * g * g
-        assert advantage_noise(RECIPES[name], P, size) == near(second / first**2 - 1)
+        assert oracles.advantage_noise(RECIPES[name], P, size) == near(second / first**2 - 1)
 
 
 def test_after_rescaling_the_std_is_a_little_less_noisy_and_maxrl_more():
     noise = {
-        name: advantage_noise(RECIPES[name], 0.35, 4)
+        name: oracles.advantage_noise(RECIPES[name], 0.35, 4)
         for name in ("grpo", "rloo", "dr_grpo", "maxrl", "reinforce")
     }
     assert noise["rloo"] == near(noise["dr_grpo"])
