@@ -19,10 +19,8 @@ AGAINST_ORDER = {
     "grpo_edu.frameworks.command -> grpo_edu.cli",
     "grpo_edu.frameworks.command -> grpo_edu.plots.heatmap",
     "grpo_edu.frameworks.command -> grpo_edu.plots.report",
-    "grpo_edu.lm.analysis -> grpo_edu.toys.compare",
     "grpo_edu.lm.command -> grpo_edu.cli",
-    "grpo_edu.lm.loop -> grpo_edu.toys.training",
-    "grpo_edu.toys.command -> grpo_edu.cli",
+    "grpo_edu.options -> grpo_edu.cli",
     "grpo_edu.toys.command -> grpo_edu.plots.dynamics",
 }
 CIRCLES = [
@@ -31,9 +29,9 @@ CIRCLES = [
         "grpo_edu.course.command",
         "grpo_edu.frameworks.command",
         "grpo_edu.lm.command",
+        "grpo_edu.options",
         "grpo_edu.toys.command",
-    ],
-    ["grpo_edu.course.misconceptions", "grpo_edu.course.questions"],
+    ]
 ]
 
 
