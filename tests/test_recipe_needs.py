@@ -11,7 +11,7 @@ from grpo_edu import RECIPES, Rollouts, recipe
 from grpo_edu.objective.recipe import MissingReferenceWarning
 from grpo_edu.theory.difficulty import neutral_rollouts
 
-FIELDS = ("advantage", "value", "greedy_reward", "token_reward", "reward_parts")
+FIELDS = ("given_advantage", "value", "greedy_reward", "token_reward", "reward_parts")
 
 
 def runs(name: str, rollouts: Rollouts) -> bool:
@@ -32,8 +32,8 @@ def test_a_recipe_lacks_exactly_the_fields_without_which_it_does_not_run(name):
 
 
 def test_ppo_lacks_an_advantage_and_grpo_does_not_though_its_clip_looks_at_one():
-    assert recipe("ppo").lacking(["advantage", "value"]) == ["advantage"]
-    assert recipe("grpo").lacking(["advantage", "value"]) == []
+    assert recipe("ppo").lacking(["given_advantage", "value"]) == ["given_advantage"]
+    assert recipe("grpo").lacking(["given_advantage", "value"]) == []
 
 
 def test_a_reference_is_needed_where_there_is_a_kl_term_and_nowhere_else():
