@@ -172,7 +172,7 @@ def main(presses: int, names: list[str]) -> None:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             for title, (_, _, label) in cases.items():
                 page = browser.new_page(viewport={"width": 1400, "height": 1000})
-                page.set_default_timeout(90_000)
+                page.set_default_timeout(300_000)
                 page.goto(f"{url}/doc/tree/{title}.ipynb?token=t&reset")
                 page.wait_for_function(KERNEL_IDLE)
                 page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")

@@ -51,7 +51,7 @@ def batch(
         token_reward=torch.where(step_end, randn(n, width), torch.nan),
         value=randn(n, width),
         greedy_reward=(rand(groups) < 0.5).double().repeat_interleave(size),
-        advantage=randn(n, width),
+        given_advantage=randn(n, width),
         max_new_tokens=width + 3,
     )
 

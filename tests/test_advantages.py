@@ -64,7 +64,7 @@ def test_given_may_differ_from_token_to_token_and_is_zero_under_the_mask():
 
 
 def test_given_without_an_advantage_says_what_is_missing():
-    with pytest.raises(ValueError, match=r"given needs rollouts.advantage, which is missing"):
+    with pytest.raises(ValueError, match=r"given needs rollouts.given_advantage, which is missing"):
         advantages([1, 0], baseline=given)
 
 

@@ -457,7 +457,7 @@ def all_fields(lengths: list[int], reward: list[float], group: list[int]) -> Rol
         token_reward=torch.where(last, plain.reward[:, None], math.nan),
         value=torch.zeros_like(plain.logp),
         greedy_reward=torch.zeros_like(plain.reward),
-        advantage=plain.reward,
+        given_advantage=plain.reward,
     )
 
 

@@ -61,7 +61,10 @@ def as_advantage_function(recipe: Recipe) -> Callable[..., Tensor]:
         }
         return plain.loss(
             Rollouts.unchecked(
-                **values, advantage=advantages[:, 0], reward=advantages[:, 0], max_new_tokens=77
+                **values,
+                given_advantage=advantages[:, 0],
+                reward=advantages[:, 0],
+                max_new_tokens=77,
             )
         )
 

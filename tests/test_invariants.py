@@ -34,7 +34,7 @@ from grpo_edu.weights import factors, split
 
 ALL = list(RECIPES)
 MICRO_BATCH_SCOPE = {"bnpo"}
-TOKEN_FIELDS = (*PER_TOKEN, "advantage")
+TOKEN_FIELDS = (*PER_TOKEN, "given_advantage")
 few = settings(max_examples=15, deadline=None)
 
 

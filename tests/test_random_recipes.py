@@ -220,7 +220,7 @@ def test_order_names_padding_and_splits_change_nothing(
     close(token_weights(recipe, replace(rollouts, group=50 - 3 * rollouts.group)), push)
     padded = {
         name: torch.nn.functional.pad(value, (0, 2))
-        for name in (*PER_TOKEN, "mask", "advantage")
+        for name in (*PER_TOKEN, "mask", "given_advantage")
         if (value := getattr(rollouts, name)) is not None
     }
     close(token_weights(recipe, replace(rollouts, **padded))[:, :-2], push)

@@ -24,6 +24,7 @@ NAMES = {
     "comb": math.comb,
     "min": min,
     "max": max,
+    "sign": lambda x: (x > 0) - (x < 0),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "nan": math.nan,
 }

@@ -228,7 +228,7 @@ def off_policy(seed, spread):
         reward=torch.zeros(6),
         group=torch.tensor([0, 0, 1, 1, 2, 2]),
         old_logp=old.clamp(max=0.0),
-        advantage=advantage,
+        given_advantage=advantage,
     )
 
 

@@ -22,6 +22,7 @@ from ..checks import (
     shown,
     whole_number,
 )
+from .numbers import Numbers
 
 Choice = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -104,14 +105,34 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
 MAY_BE_NONE = ("alone", "cap", "length", "log_cap", "low", "weights")
 
 
-def formula(latex: str, text: str) -> Callable[[F], F]:
-    """Give a choice its formula, as LaTeX and as plain text. ``<name>`` in either is filled with the setting."""
+def formula(
+    latex: str, text: str, *, label: str, numbers: Callable[[Numbers], str] | None = None
+) -> Callable[[F], F]:
+    """Give a choice what is said of it.
+
+    Args:
+        latex, text: its formula; ``<name>`` in either is filled with the setting.
+        label: its name as people say it.
+        numbers: the formula with a token's numbers in it.
+    """
 
     def attach(function: F) -> F:
-        function.latex, function.text = latex, text  # type: ignore[attr-defined]
+        function.latex, function.text, function.label = latex, text, label  # type: ignore[attr-defined]
+        function.numbers = numbers  # type: ignore[attr-defined]
         return function
 
     return attach
+
+
+def numbers(choice: Choice, n: Numbers, part: str = "numbers") -> str | None:
+    """The formula of a choice with the numbers of a token in it; None for a choice without one.
+
+    ``part`` is ``numbers``, or ``ratio`` or ``gate`` of a surrogate.
+    """
+    write = getattr(function_of(choice), part, None)
+    if write is None:
+        return None
+    return write(Numbers(**{**vars(n), "s": Numbers(**settings(choice))}))
 
 
 def function_of(choice: Choice) -> Choice:

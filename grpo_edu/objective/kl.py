@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
+from .numbers import Numbers, short
 from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +52,26 @@ def k1_slope(logp: Tensor, *, beta: float) -> Tensor:
     return torch.full_like(logp, beta)
 
 
-@formula(r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}", "<beta>·k1, k1 = log(π/π_ref)")
+def _pull(n: Numbers, slope: str) -> str:
+    """The numbers of a KL term's part of the push: -W·β·slope."""
+    return f"-{short(n.kl_W)} · {n.s.beta:g}·{slope}"
+
+
+def _k3_of(n: Numbers) -> Tensor:
+    """``[T]`` k3 of every token of the completion, beta 1."""
+    return k3(n.token["logp"], n.token["ref_logp"], beta=1.0)[n.i]
+
+
+def _reverse(n: Numbers) -> str:
+    return f"(1 - exp({short(n.ref)} - {short(n.logp)}))"
+
+
+@formula(
+    r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}",
+    "<beta>·k1, k1 = log(π/π_ref)",
+    label="k1",
+    numbers=lambda n: _pull(n, "1"),
+)
 @slope(k1_slope)
 def k1(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""Unbiased value, no pull: on policy its expected gradient in the loss is zero.
@@ -71,6 +91,8 @@ def k2_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 @formula(
     r"<beta>\,\tfrac{1}{2}\Big(\log\frac{\pi_\theta}{\pi_{ref}}\Big)^2",
     "<beta>·k2, k2 = ½·log(π/π_ref)²",
+    label="k2",
+    numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
 @slope(k2_slope)
 def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -95,6 +117,8 @@ def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None =
 @formula(
     r"<beta>\Big(\frac{\pi_{ref}}{\pi_\theta}-\log\frac{\pi_{ref}}{\pi_\theta}-1\Big)",
     "<beta>·k3, k3 = π_ref/π - log(π_ref/π) - 1",
+    label="k3",
+    numbers=lambda n: _pull(n, _reverse(n)),
 )
 @slope(k3_slope)
 def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
@@ -123,7 +147,14 @@ def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: fl
     return ratio * (own * k3(logp, ref_logp, beta=beta) + k3_slope(logp, ref_logp, beta=beta))
 
 
-@formula(r"<beta>\,\rho_{it}\,k_3", "<beta>·ρ·k3")
+@formula(
+    r"<beta>\,\rho_{it}\,k_3",
+    "<beta>·ρ·k3",
+    label="ratio · k3",
+    numbers=lambda n: _pull(
+        n, f"exp({short(n.logp)} - {short(n.old)})·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
+    ),
+)
 @slope(k3_ratio_slope)
 def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the *reverse* KL(π ‖ π_ref).
@@ -145,7 +176,15 @@ def k3_sequence_ratio_slope(
     return bounded_exp(log_ratio) * (own * shared + k3_slope(logp, ref_logp, beta=beta))
 
 
-@formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
+@formula(
+    r"<beta>\,s_i\,k_3",
+    "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)",
+    label="sequence ratio · k3",
+    numbers=lambda n: _pull(
+        n,
+        f"exp({short(n.log_ratios.sum())}/{n.length})·({short(_k3_of(n).sum())}/{n.length} + {_reverse(n)})",
+    ),
+)
 @slope(k3_sequence_ratio_slope)
 def k3_sequence_ratio(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
@@ -164,7 +203,12 @@ def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     return beta * (logp - ref_logp).sign()
 
 
-@formula(r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|", "<beta>·|log(π/π_ref)|")
+@formula(
+    r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|",
+    "<beta>·|log(π/π_ref)|",
+    label="absolute log-ratio",
+    numbers=lambda n: _pull(n, f"sign({short(n.logp - n.ref)})"),
+)
 @slope(k_abs_slope)
 def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""The absolute log-ratio: not an estimate of the KL, only a distance.
@@ -180,6 +224,8 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 @formula(
     r"<beta>\,k_2\ \text{(its gradient; its value is another's)}",
     "<beta>·k2 (its gradient; the value shown is another estimator's)",
+    label="another value with the gradient of k2",
+    numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
 @slope(k2_slope)
 def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:

@@ -23,7 +23,7 @@ from .aggregation import (
 )
 from .axes import Choice
 from .filters import TakingPart
-from .surrogates import cispo, gspo, ppo_clip, reinforce
+from .surrogates import reinforce
 
 TOKEN_MEANS = (step_token_mean, prompt_token_mean, micro_batch_token_mean, generation_token_mean)
 AXES = (
@@ -297,32 +297,18 @@ class Recipe:
 
     def concerns(self) -> list[str]:
         """Why this combination is known to be unintended; empty where it is not."""
-        said, bound = [], axes.settings(self.surrogate)
-        surrogate, aggregation = (
-            axes.function_of(self.surrogate),
-            axes.function_of(self.aggregation),
-        )
+        surrogate = axes.function_of(self.surrogate)
+        aggregation = axes.function_of(self.aggregation)
+        reasons = []
         if getattr(surrogate, "per_sequence", False) and aggregation in TOKEN_MEANS:
-            said.append(
-                f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} weights a completion by its "
-                "tokens, so a long completion counts more than the paper's 1/N. Use sequence_mean."
+            reasons.append(
+                f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} "
+                "weights a completion by its tokens, so a long completion counts more than the "
+                "paper's 1/N. Use sequence_mean."
             )
-        if surrogate is gspo and min(bound["eps_low"], bound["eps_high"]) >= 0.1:
-            said.append(
-                f"a sequence ratio stays very near 1, so eps {bound['eps_low']}/{bound['eps_high']} practically never clips. "
-                "The GSPO paper uses 3e-4 and 4e-4."
-            )
-        if surrogate is ppo_clip and bound["eps_low"] > 1:
-            said.append(
-                f"eps_low={bound['eps_low']} puts the lower bound below 0, where no ratio is: that side never clips. "
-                "eps is an offset from 1, not a bound."
-            )
-        if surrogate is cispo and bound["high"] < 1:
-            said.append(
-                f"high={bound['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
-                "An offset of 0.28 is written high=1.28."
-            )
-        return said
+        concern = getattr(surrogate, "concern", None)
+        own = concern(axes.settings(self.surrogate)) if concern else None
+        return [*reasons, own] if own else reasons
 
     def describe(self) -> dict[str, str]:
         """The choice on each axis, in words: ``{"scale": "group_std(ddof=1, eps=0)", …}``."""

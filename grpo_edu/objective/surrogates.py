@@ -25,6 +25,7 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
+from .numbers import Numbers, short
 
 LOG_RATIO_LIMIT = 20.0
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +42,9 @@ def surrogate(
     factors: Callable[..., Factors],
     band: Callable[[Mapping[str, Any]], str],
     *,
+    ratio: Callable[[Numbers], str],
+    gate: Callable[[Numbers], str] | None = None,
+    concern: Callable[[Mapping[str, Any]], str | None] | None = None,
     per_sequence: bool = False,
 ) -> Callable[[F], F]:
     """Attach what a surrogate carries beside its value.
@@ -48,12 +52,16 @@ def surrogate(
     Args:
         factors: the hand-written derivative.
         band: the clip band in ratio space, in words, from the settings of the choice.
+        ratio, gate: the numbers of the token in the formulas of both; None: the value alone.
+        concern: why the settings are known to be unintended, or None.
         per_sequence: True where one ratio speaks for a whole completion.
     """
 
     def attach(function: F) -> F:
         function.factors = factors  # type: ignore[attr-defined]
         function.band = band  # type: ignore[attr-defined]
+        function.ratio, function.gate = ratio, gate  # type: ignore[attr-defined]
+        function.concern = concern  # type: ignore[attr-defined]
         function.per_sequence = per_sequence  # type: ignore[attr-defined]
         return function
 
@@ -81,6 +89,14 @@ def limited(value: Tensor, low: float | None = None, high: float | None = None) 
     if low is not None:
         value = value.masked_fill(value < low, low)
     return value if high is None else value.masked_fill(value > high, high)
+
+
+def _token_ratio(n: Numbers) -> str:
+    return f"exp({short(n.logp)} - {short(n.old)})"
+
+
+def _geometric_mean(n: Numbers) -> str:
+    return f"exp({short(n.log_ratios.sum())}/{n.length})"
 
 
 def _interval(low: float, high: float) -> str:
@@ -136,13 +152,40 @@ def _clip(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> 
     return ratio.masked_fill(too_high, 1 + eps_high).masked_fill(too_low, 1 - eps_low) * advantage
 
 
+def _low_below_zero(s: Mapping[str, Any]) -> str | None:
+    if s["eps_low"] <= 1:
+        return None
+    return (
+        f"eps_low={s['eps_low']} puts the lower bound below 0, where no ratio is: that side never "
+        "clips. eps is an offset from 1, not a bound."
+    )
+
+
+def _too_wide_for_a_sequence(s: Mapping[str, Any]) -> str | None:
+    if min(s["eps_low"], s["eps_high"]) < 0.1:
+        return None
+    return (
+        f"a sequence ratio stays very near 1, so eps {s['eps_low']}/{s['eps_high']} practically "
+        "never clips. The GSPO paper uses 3e-4 and 4e-4."
+    )
+
+
+def _cap_below_one(s: Mapping[str, Any]) -> str | None:
+    if s["high"] >= 1:
+        return None
+    return (
+        f"high={s['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
+        "An offset of 0.28 is written high=1.28."
+    )
+
+
 def reinforce_factors(logp: Tensor) -> Factors:
     """Ratio 1 and gate 1 on every token."""
     return Factors(torch.ones_like(logp), torch.ones_like(logp))
 
 
-@formula(r"A_{it}\,\log\pi_\theta(o_{it})", "A·log π")
-@surrogate(reinforce_factors, lambda s: "none (no ratio)")
+@formula(r"A_{it}\,\log\pi_\theta(o_{it})", "A·log π", label="REINFORCE")
+@surrogate(reinforce_factors, lambda s: "none (no ratio)", ratio=lambda n: "1")
 def reinforce(logp: Tensor, advantage: Tensor) -> Tensor:
     r"""Plain policy gradient, no ratio.
 
@@ -165,8 +208,9 @@ def ppo_clip_factors(
 @formula(
     r"\min\!\big(\rho_{it}A_{it},\ \mathrm{clip}(\rho_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big)",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
+    label="PPO clip",
 )
-@surrogate(ppo_clip_factors, _clip_band)
+@surrogate(ppo_clip_factors, _clip_band, ratio=_token_ratio, concern=_low_below_zero)
 def ppo_clip(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Tensor:
@@ -204,8 +248,15 @@ def gspo_factors(
     r"\min\!\big(s_i A_i,\ \mathrm{clip}(s_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad"
     r" s_i=\Big(\textstyle\prod_t \rho_{it}\Big)^{1/|o_i|}",
     "min(s·A, clip(s, 1-<eps_low>, 1+<eps_high>)·A), s = (Π_t ρ)^(1/|o_i|)",
+    label="GSPO",
 )
-@surrogate(gspo_factors, _sequence_band, per_sequence=True)
+@surrogate(
+    gspo_factors,
+    _sequence_band,
+    per_sequence=True,
+    ratio=_geometric_mean,
+    concern=_too_wide_for_a_sequence,
+)
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -239,10 +290,14 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
 @formula(
     r"\mathrm{sg}\big[\mathrm{clip}(\rho_{it},\,<low>,\,<high>)\big]\,A_{it}\,\log\pi_\theta(o_{it})",
     "sg[clip(ρ, <low>, <high>)]·A·log π",
+    label="CISPO",
 )
 @surrogate(
     cispo_factors,
     lambda s: f"ratio capped to {_interval(max(0.0, s['low']), s['high'])} and detached",
+    ratio=_token_ratio,
+    gate=lambda n: f"min(max({short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{short(n.ratio)}",
+    concern=_cap_below_one,
 )
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high: float) -> Tensor:
     r"""The ratio is capped and detached: it scales the gradient of a token and never removes it.
@@ -273,8 +328,13 @@ def dual_clip_factors(
 @formula(
     r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,A\big)\ \text{for}\ A<0",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
+    label="dual clip",
 )
-@surrogate(dual_clip_factors, lambda s: f"{_clip_band(s)}, dual clip {s['cap']:g} for A < 0")
+@surrogate(
+    dual_clip_factors,
+    lambda s: f"{_clip_band(s)}, dual clip {s['cap']:g} for A < 0",
+    ratio=_token_ratio,
+)
 def dual_clip(
     logp: Tensor,
     old_logp: Tensor,
@@ -299,8 +359,9 @@ def dual_clip(
     r"\min\!\big(s_{it} A_{it},\ \mathrm{clip}(s_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big),\quad"
     r" s_{it}=\mathrm{sg}[s_i]\,\pi_\theta/\mathrm{sg}[\pi_\theta]",
     "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
+    label="GSPO-token",
 )
-@surrogate(gspo_factors, _sequence_band)
+@surrogate(gspo_factors, _sequence_band, ratio=_geometric_mean)
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -337,9 +398,13 @@ def sequence_product_factors(
 @formula(
     r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
     "1/|o_i| · min(ρ_i·A, clip(ρ_i, 1-<eps_low>, 1+<eps_high>)·A), ρ_i = Π_t ρ",
+    label="product of ratios",
 )
 @surrogate(
-    sequence_product_factors, lambda s: f"product of ratios {_clip_band(s)}", per_sequence=True
+    sequence_product_factors,
+    lambda s: f"product of ratios {_clip_band(s)}",
+    per_sequence=True,
+    ratio=lambda n: f"exp({short(n.log_ratios.sum())})",
 )
 def sequence_product(
     logp: Tensor,
@@ -389,11 +454,18 @@ def gmpo_factors(
     return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
 
 
+def _gmpo_ratio(n: Numbers) -> str:
+    bound = {"high": n.s.eps_high} if n.advantage > 0 else {"low": -n.s.eps_low}
+    cut = limited(n.log_ratios, **bound)
+    return f"exp({short((cut * n.mask[n.i]).sum())}/{n.length})"
+
+
 @formula(
     r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})\Big)^{1/|o_i|}A_i",
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
+    label="GMPO",
 )
-@surrogate(gmpo_factors, _log_band, per_sequence=True)
+@surrogate(gmpo_factors, _log_band, per_sequence=True, ratio=_gmpo_ratio)
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,
@@ -424,11 +496,23 @@ def sapo_factors(
     return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
 
 
+def _soft_gate(n: Numbers) -> str:
+    tau = n.s.tau_pos if n.advantage > 0 else n.s.tau_neg
+    x = f"{tau:g}·({short(n.ratio)} - 1)"
+    return f"4·sigmoid({x})·(1 - sigmoid({x}))"
+
+
 @formula(
     r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ <tau_neg>",
     "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
+    label="SAPO",
 )
-@surrogate(sapo_factors, lambda s: f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}")
+@surrogate(
+    sapo_factors,
+    lambda s: f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}",
+    ratio=_token_ratio,
+    gate=_soft_gate,
+)
 def sapo(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float
 ) -> Tensor:

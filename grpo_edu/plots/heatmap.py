@@ -17,7 +17,7 @@ from torch import Tensor
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import Push
-from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
+from .style import MASKED, SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
 
 NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
 
@@ -43,6 +43,27 @@ def weight_map(
     A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
     """
     panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
+    figure = draw_map(recipes, rollouts, panels, relative=relative)
+    headline(figure, title or "Gradient weight of every token: orange is pushed up, purple down")
+    evidence(figure, "exact")
+    return figure
+
+
+def draw_map(
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    panels: Sequence[dict[str, np.ndarray]],
+    *,
+    relative: bool = False,
+) -> Picture:
+    """The map of numbers that are there already.
+
+    Args:
+        recipes: for the headings.
+        rollouts: for the labels of the rows.
+        panels: one per recipe, as ``panel_data`` makes them.
+        relative: the weights are percent.
+    """
     many, norm = len(rollouts) > NUMBERED_ROWS, common_scale(panels)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
@@ -70,12 +91,6 @@ def weight_map(
         extend="both" if many else "neither",
     )
     bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
-    figure.suptitle(
-        title or "Gradient weight of every token: orange is pushed up, purple down",
-        ha="left",
-        x=0.01,
-    )
-    evidence(figure, "exact")
     return figure
 
 
