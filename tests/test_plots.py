@@ -8,7 +8,6 @@ import pytest
 
 from grpo_edu import Rollouts, read_completions, recipe, token_weights
 from grpo_edu.plots.heatmap import weight_map
-from grpo_edu.plots.lines import push_and_share
 from grpo_edu.plots.text import weights_on_text
 
 GRPO = recipe("grpo").but("grpo", kl=None)
@@ -54,22 +53,6 @@ def test_many_rows_get_prompts_and_bars_and_no_window_is_left_open():
     ]
     assert len(figure.png()) > 10_000
     assert plt.get_fignums() == before
-
-
-def test_push_and_share_lines_are_the_weights():
-    figure = push_and_share([GRPO], THREE)
-    left, right = figure.axes[0], figure.axes[1]
-    weights = token_weights(GRPO, THREE)
-    lines = [
-        line
-        for line in left.lines
-        if len(line.get_xdata()) in (2, 8) and str(line.get_label())[0].isdigit()
-    ]
-    assert [line.get_ydata().tolist() for line in lines] == [
-        row[mask].tolist() for row, mask in zip(weights, THREE.mask, strict=True)
-    ]
-    shares = [bar.get_width() for bar in right.patches]
-    assert sum(map(abs, shares)) == pytest.approx(100)
 
 
 def test_text_is_escaped_and_tokens_carry_sign_clip_and_mask():

@@ -17,7 +17,7 @@ from grpo_edu.plots.dynamics import clip_entropy, difficulty_progress, length_dy
 from grpo_edu.toys import arms, difficulty, overlong, stopping
 from grpo_edu.toys.ablation import ablate
 from grpo_edu.toys.arms import Arms, clip_recipes
-from grpo_edu.toys.command import app
+from grpo_edu.cli import app
 from grpo_edu.toys.compare import (
     gradient_sizes,
     interval,
@@ -569,7 +569,7 @@ def test_pictures_are_drawn_and_say_their_level_of_evidence():
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["toy", *arguments])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from grpo_edu.files import replacing
+from grpo_edu.files import read_text, replacing
 from grpo_edu.lm.checkers import CHECKERS, Checker
 from grpo_edu.lm.generate import Completions, Stopped, generate
 from grpo_edu.lm.models import load
@@ -257,7 +257,7 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
         FileNotFoundError: there is no such file.
     """
     found: list[Prompt] = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             try:
                 found.append(_prompt(line, default=len(found)))

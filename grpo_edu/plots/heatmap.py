@@ -1,4 +1,4 @@
-"""Completions x tokens: the signed weight of every token, one or several recipes on one colour scale."""
+"""Completions x tokens: the signed push on every token, recipes side by side on one scale."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from ..rollouts import Rollouts
 from ..weights import factors
 from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
 
+Panel = dict[str, np.ndarray]
 NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
+DRAWN_ROWS = 256  # more completions than this, and a row would be less than three pixels high
 
 
 @picture
@@ -32,19 +34,41 @@ def weight_map(
     title: str | None = None,
     relative: bool = False,
 ) -> Picture:
-    """Heat map of the signed weight; lengths and rewards at the left, push per token and share per completion at the right.
+    """Heat map of the signed push on every token.
+
+    Lengths and rewards stand at the left, push per token and share per completion at the right.
+    A clipped token is hatched, a token that is not trained is grey. Orange pushes the
+    log-probability up, purple down. Of more than ``DRAWN_ROWS`` completions only some are drawn
+    (``drawn_rows``), and the picture says so.
 
     Args:
         recipes: one panel each.
         rollouts: the completions.
         micro_batch: ``[N]``, only the micro-batch scope looks at it.
         title: the sentence to take home; None: a neutral one.
-        relative: each panel divided by its own total push, in percent: a factor common to all tokens is only a learning rate.
-
-    A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
+        relative: each panel in percent of its own total push, since a factor common to all tokens
+            is only a learning rate.
     """
-    panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
-    many, norm = len(rollouts) > NUMBERED_ROWS, common_scale(panels)
+    panels = [panel_data(recipe, rollouts, micro_batch) for recipe in recipes]
+    return draw_map(recipes, rollouts, panels, title=title, relative=relative)
+
+
+@picture
+def draw_map(
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    panels: Sequence[Panel],
+    *,
+    title: str | None = None,
+    relative: bool = False,
+) -> Picture:
+    """``weight_map`` of panels that ``panel_data`` has made, one per recipe."""
+    rows = drawn_rows(panels)
+    missing = left_out([recipe.name for recipe in recipes], panels, rows)
+    panels = rows_of(in_percent(panels) if relative else panels, rows)
+    rollouts = rollouts[torch.from_numpy(rows)]
+    many = len(rows) > NUMBERED_ROWS
+    norm = common_scale(panels)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
     height = 1.5 + lines * (0.7 + max(1.2, min(7.0, 0.22 * len(rollouts))))
@@ -76,20 +100,64 @@ def weight_map(
         ha="left",
         x=0.01,
     )
-    evidence(figure, "exact")
+    evidence(figure, f"{missing}\nexact" if missing else "exact")
     return figure
 
 
-def common_scale(panels: Sequence[dict[str, np.ndarray]]) -> TwoSlopeNorm:
-    """One scale for all panels; of many completions the 3 % loudest tokens share the last colour, so that the rest is seen."""
+def drawn_rows(panels: Sequence[Panel]) -> np.ndarray:
+    """The completions to draw, ascending: all, or ``DRAWN_ROWS`` of many.
+
+    These are the first, the last, and those with the largest part of the step's total |push|,
+    each under the recipe where that part is largest.
+    """
+    size = np.max([data["size"] for data in panels], axis=0)
+    if len(size) <= DRAWN_ROWS:
+        return np.arange(len(size))
+    size[[0, -1]] = np.inf
+    return np.sort(np.argsort(-size, kind="stable")[:DRAWN_ROWS])
+
+
+def left_out(names: Sequence[str], panels: Sequence[Panel], rows: np.ndarray) -> str:
+    """Which completions are not among the rows, and how much they hold; empty where all are."""
+    total = len(panels[0]["size"])
+    if len(rows) == total:
+        return ""
+    held = (
+        f"{name} {100 * (data['size'].sum() - data['size'][rows].sum()):.3g} %"
+        for name, data in zip(names, panels, strict=True)
+    )
+    return (
+        f"{len(rows)} of {total:,} completions are drawn: the first, the last and those with the "
+        f"largest part of the step's |push|.\nPart held by the others: {', '.join(held)}."
+    )
+
+
+def rows_of(panels: Sequence[Panel], rows: np.ndarray) -> list[Panel]:
+    """The panels of some completions only."""
+    return [{name: values[rows] for name, values in data.items()} for data in panels]
+
+
+def in_percent(panels: Sequence[Panel]) -> list[Panel]:
+    """The weights in percent of each panel's total |push|."""
+    return [{**data, "weight": 100 * data["weight"] / data["total"]} for data in panels]
+
+
+def common_scale(panels: Sequence[Panel]) -> TwoSlopeNorm:
+    """One scale for all panels.
+
+    Of many completions the 3 % of tokens with the largest push share the last colour, so that
+    the others can be seen.
+    """
     values = (x for data in panels for x in data["weight"][data["mask"]].tolist())
     return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
-def panel_data(
-    recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool
-) -> dict[str, np.ndarray]:
-    """What one panel draws: ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` and ``share`` ``[N]``."""
+def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None) -> Panel:
+    """What one panel draws.
+
+    ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` per token, ``share`` (signed) and
+    ``size`` (unsigned part of the step's total |push|) ``[N]``; ``total`` ``[N, 1]`` that total.
+    """
     plan = recipe.plan(rollouts, micro_batch)
     parts = factors(recipe, rollouts, plan)
     weight = parts["weight"]
@@ -98,16 +166,16 @@ def panel_data(
     clipped = (parts["gate"] == 0) & (parts["advantage"] != 0) & rollouts.mask
     return {
         "mask": rollouts.mask.numpy(force=True),
-        "weight": (100 * weight / total if relative else weight).numpy(force=True),
+        "weight": weight.numpy(force=True),
         "clipped": clipped.numpy(force=True),
         "push": push.numpy(force=True),
         "share": (weight.sum(dim=1) / total).numpy(force=True),
+        "size": (weight.abs().sum(dim=1) / total).numpy(force=True),
+        "total": total.expand(len(rollouts), 1).numpy(force=True),
     }
 
 
-def draw_weights(
-    axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str
-) -> None:
+def draw_weights(axis: Axes, data: Panel, norm: TwoSlopeNorm, title: str, formula: str) -> None:
     """One panel on the given axes."""
     shown = np.where(data["mask"], data["weight"], np.nan)
     axis.set_facecolor(MASKED)
@@ -190,7 +258,8 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
         axis.set_ylabel("completion: reward, length")
     else:
         middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(group)], strict=True)]
-        axis.set_yticks(middles, [f"prompt {group[i]}" for i in starts])
+        every = 1 + len(starts) // NUMBERED_ROWS
+        axis.set_yticks(middles[::every], [f"prompt {group[i]}" for i in starts[::every]])
         right = [i for i, value in enumerate(rollouts.reward.tolist()) if value > 0]
         axis.plot([-2] * len(right), right, ">", color="#333333", markersize=3, clip_on=False)
         axis.set_ylabel("completions of each prompt (▸ reward above 0)")

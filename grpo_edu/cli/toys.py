@@ -1,18 +1,20 @@
-"""``grpo-edu toy``: the three toys from the command line. Prints a table, writes the runs as CSV and a picture."""
+"""``grpo-edu toy``: trains a toy policy, prints a table, writes the runs as CSV and a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from .tables import Csv, Json, for_programs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..objective.recipe import Recipe
-    from .training import Training
+    from ..toys.training import Training
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a policy small enough to be checked against theory."
@@ -70,43 +72,43 @@ def length(
         bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")
     ] = False,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Does the loss make wrong completions longer? Two branches that only decide when to stop.
 
     Example: `grpo-edu toy length --recipe grpo --recipe dr_grpo --mode slip --out runs`
     """
-    from ..cli import plain_errors
+    from ..toys import stopping
+    from ..toys.compare import matched_learning_rate, push_sizes
+    from ..toys.flow import flow
 
-    with plain_errors():
-        from . import stopping
-        from .compare import matched_learning_rate, push_sizes
-        from .flow import flow
-
-        training = _training(
-            steps,
-            prompts,
-            samples,
-            learning_rate,
-            optimizer,
-            updates,
-            micro_batches,
-            max_norm,
-            placebo,
+    training = _training(
+        steps,
+        prompts,
+        samples,
+        learning_rate,
+        optimizer,
+        updates,
+        micro_batches,
+        max_norm,
+        placebo,
+    )
+    policy = stopping.Stopping(mode=mode, cap=cap)
+    recipes = _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
+    rates = None
+    if match and optimizer == "sgd":
+        batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
+        rates = matched_learning_rate(push_sizes(recipes, batches), learning_rate)
+    if exact:
+        table = flow(recipes, policy, training, learning_rates=rates)
+    else:
+        table = stopping.train(
+            recipes, policy, training, seeds=seeds, learning_rates=rates, progress=True
         )
-        policy, chosen = (
-            stopping.Stopping(mode=mode, cap=cap),
-            _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact),
-        )
-        rates = None
-        if match and optimizer == "sgd":
-            batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
-            rates = matched_learning_rate(push_sizes(chosen, batches), learning_rate)
-        if exact:
-            table = flow(chosen, policy, training, learning_rates=rates)
-        else:
-            table = _trained(stopping.train, chosen, policy, training, seeds, rates)
-        columns = ["pass_rate", "length_right", "length_wrong", "stop_gap"]
-        _report(table, columns, rates, out, "toy_length", "length_dynamics")
+    columns = ["pass_rate", "length_right", "length_wrong", "stop_gap"]
+    _print(table, columns, rates, json=json, csv=csv)
+    _write(table, out, "toy_length", "length_dynamics")
 
 
 @app.command()
@@ -132,38 +134,29 @@ def difficulty(
     placebo: Placebo = False,
     match: Match = True,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Which prompts does the advantage favour? Fifty prompts, pass rates from .001 to .999.
 
     Example: `grpo-edu toy difficulty --recipe grpo --recipe rloo --recipe maxrl --samples 64`
     """
-    from ..cli import plain_errors
+    from ..toys import difficulty as toy
+    from ..toys.compare import gradient_sizes, matched_learning_rate
 
-    with plain_errors():
-        from . import difficulty as toy
-        from .compare import gradient_sizes, matched_learning_rate
-
-        training = _training(
-            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-        )
-        setting, chosen = (
-            toy.Difficulty(sampling=mode, features=features),
-            _named(recipe or ["grpo", "rloo", "maxrl"]),
-        )
-        rates = None
-        if match and optimizer == "sgd":
-            rates = matched_learning_rate(
-                gradient_sizes(toy.train, chosen, setting, training, seeds=16), learning_rate
-            )
-        table = _trained(toy.train, chosen, setting, training, seeds, rates)
-        columns = [
-            "pass_rate",
-            "bucket_0",
-            f"bucket_{setting.buckets // 2}",
-            f"bucket_{setting.buckets - 1}",
-            "rollouts",
-        ]
-        _report(table, columns, rates, out, "toy_difficulty", "difficulty_progress")
+    training = _training(
+        steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
+    )
+    setting = toy.Difficulty(sampling=mode, features=features)
+    recipes = _named(recipe or ["grpo", "rloo", "maxrl"])
+    rates = None
+    if match and optimizer == "sgd":
+        sizes = gradient_sizes(toy.train, recipes, setting, training, seeds=16)
+        rates = matched_learning_rate(sizes, learning_rate)
+    table = toy.train(recipes, setting, training, seeds=seeds, learning_rates=rates, progress=True)
+    buckets = [f"bucket_{i}" for i in (0, setting.buckets // 2, setting.buckets - 1)]
+    _print(table, ["pass_rate", *buckets, "rollouts"], rates, json=json, csv=csv)
+    _write(table, out, "toy_difficulty", "difficulty_progress")
 
 
 @app.command()
@@ -184,24 +177,25 @@ def clip(
     max_norm: MaxNorm = None,
     placebo: Placebo = False,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """What does the clip do to entropy? A many-arm softmax, several updates per rollout.
 
     Example: `grpo-edu toy clip --eps-high 0.2 --eps-high 0.28 --updates 16`
     """
-    from ..cli import plain_errors
+    from ..toys import arms as toy
 
-    with plain_errors():
-        from . import arms as toy
-
-        training = _training(
-            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-        )
-        if recipe and eps_high:
-            raise ValueError("both --recipe and --eps-high are given: expected one of them.")
-        chosen = _named(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
-        table = _trained(toy.train, chosen, toy.Arms(arms=arms, right=right), training, seeds, None)
-        _report(table, ["entropy", "pass_rate"], None, out, "toy_clip", "clip_entropy")
+    training = _training(
+        steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
+    )
+    if recipe and eps_high:
+        raise ValueError("both --recipe and --eps-high are given: expected one of them.")
+    recipes = _named(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
+    policy = toy.Arms(arms=arms, right=right)
+    table = toy.train(recipes, policy, training, seeds=seeds, progress=True)
+    _print(table, ["entropy", "pass_rate"], None, json=json, csv=csv)
+    _write(table, out, "toy_clip", "clip_entropy")
 
 
 def _training(
@@ -215,7 +209,7 @@ def _training(
     max_norm: float | None,
     placebo: bool,
 ) -> Training:
-    from .training import Training
+    from ..toys.training import Training
 
     return Training(
         steps=steps,
@@ -233,53 +227,46 @@ def _training(
 def _named(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
     """Catalog recipes; the exact flow leaves a KL term out (it keeps the recipe's name)."""
     from ..objective.catalog import recipe
-    from .training import checked
+    from ..toys.training import checked
 
-    chosen = checked([recipe(name) for name in dict.fromkeys(names)])
-    if without_kl and any(one.kl for one in chosen):
-        left = ", ".join(one.name for one in chosen if one.kl)
-        typer.echo(f"note: the expected update leaves out the KL term of {left}.", err=True)
-    return [one.but(one.name, kl=None) for one in chosen] if without_kl else chosen
-
-
-def _trained(
-    train: Callable[..., pd.DataFrame],
-    chosen: Sequence[Recipe],
-    setting: Any,
-    training: Training,
-    seeds: int,
-    rates: Any,
-) -> pd.DataFrame:
-    """Run a toy with a progress bar; Ctrl-C ends with exit code 130."""
-    try:
-        return train(chosen, setting, training, seeds=seeds, learning_rates=rates, progress=True)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    recipes = checked([recipe(name) for name in dict.fromkeys(names)])
+    if not without_kl:
+        return recipes
+    if with_kl := ", ".join(entry.name for entry in recipes if entry.kl):
+        typer.echo(f"note: the expected update leaves out the KL term of {with_kl}.", err=True)
+    return [entry.but(entry.name, kl=None) for entry in recipes]
 
 
-def _report(
+def _print(
     table: pd.DataFrame,
     columns: Sequence[str],
     rates: dict[str, float] | None,
-    out: Path | None,
-    name: str,
-    plot: str,
+    *,
+    json: bool,
+    csv: bool,
 ) -> None:
-    """Print the last step, and write the table and the picture where a folder is given."""
+    """The last step: mean and 95 % interval of each column over the seeds."""
     import pandas as pd
 
-    from .compare import last_step
+    from ..toys.compare import intervals, last_step
 
+    step = table["step"].max()
+    if json or csv:
+        end = table.loc[table["step"] == step]
+        rows = [intervals(end, name, by=["recipe"]).assign(quantity=name) for name in columns]
+        for_programs(pd.concat(rows), json=json, csv=csv)
+        return
     if rates:
         typer.echo("learning rates: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items()))
-    seeds, step = table["seed"].nunique(), table["step"].max()
-    exact = bool(table["reward"].isna().all())
-    typer.echo(
-        f"step {step}, "
-        + ("exact, expected update" if exact else f"simulated, {seeds} seeds, mean [95 % interval]")
-    )
-    with pd.option_context("display.width", 200, "display.max_columns", 30):
-        typer.echo(last_step(table, columns).to_string())
+    level = f"simulated, {table['seed'].nunique()} seeds, mean [95 % interval]"
+    if table["reward"].isna().all():
+        level = "exact, expected update"
+    typer.echo(f"step {step}, {level}")
+    typer.echo(last_step(table, columns).to_string())
+
+
+def _write(table: pd.DataFrame, out: Path | None, name: str, plot: str) -> None:
+    """The table as CSV and its picture, where a folder is given."""
     if out is None:
         return
     from ..files import replacing
@@ -289,4 +276,4 @@ def _report(
         table.to_csv(target, index=False, float_format="%.9g")
     with replacing(out / f"{name}.png") as target:
         target.write_bytes(getattr(dynamics, plot)(table).png())
-    typer.echo(f"wrote {out / f'{name}.csv'}, {out / f'{name}.png'}")
+    typer.echo(f"wrote {out / f'{name}.csv'}, {out / f'{name}.png'}", err=True)
