@@ -157,7 +157,7 @@ def weights(
         rows = pd.concat(tables, keys=names, names=["recipe", None]).reset_index(level=0)
         for_programs(rows, json=json, csv=csv)
     else:
-        typer.echo(aligned(side_by_side))
+        typer.echo(aligned(side_by_side, ["completion", "group"]))
     if out is not None:
         from ..files import replacing
         from ..plots.report import report

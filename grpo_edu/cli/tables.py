@@ -27,19 +27,27 @@ def for_programs(table: pd.DataFrame, *, json: bool, csv: bool) -> None:
         typer.echo(table.to_csv(index=False), nl=False)
 
 
-def aligned(table: pd.DataFrame) -> str:
-    """The table as text: three significant digits, decimal points under each other."""
-    columns = {str(name): _column(table[name].tolist()) for name in table}
+def aligned(table: pd.DataFrame, numbers: Sequence[str]) -> str:
+    """The table as text: three significant digits, decimal points under each other.
+
+    Args:
+        table: of numbers.
+        numbers: columns that count or measure nothing, such as the number of a completion: these
+            are printed as they are.
+    """
+    columns = {}
+    for name in table:
+        values = table[name].tolist()
+        texts = list(map(str, values)) if name in numbers else list(map(number, values))
+        columns[name] = _points_aligned(texts)
     return type(table)(columns).to_string(index=False)
 
 
-def _column(values: Sequence[float]) -> list[str]:
-    texts = [number(value) for value in values]
-    widest = max((len(text) - text.find(".") for text in texts if "." in text), default=0)
-    return [
-        text + " " * (widest - (len(text) - text.find(".")) if "." in text else widest)
-        for text in texts
-    ]
+def _points_aligned(texts: Sequence[str]) -> list[str]:
+    """Spaces at the right put the decimal points of right-justified texts under each other."""
+    decimals = [len(text.partition(".")[2]) + ("." in text) for text in texts]
+    widest = max(decimals, default=0)
+    return [text + " " * (widest - own) for text, own in zip(texts, decimals, strict=True)]
 
 
 def number(value: float) -> str:
