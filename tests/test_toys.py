@@ -12,12 +12,12 @@ import torch
 from typer.testing import CliRunner
 
 from grpo_edu import RECIPES, Recipe, Rollouts, recipe
+from grpo_edu.cli import app
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.plots.dynamics import clip_entropy, difficulty_progress, length_dynamics
 from grpo_edu.toys import arms, difficulty, overlong, stopping
 from grpo_edu.toys.ablation import ablate
 from grpo_edu.toys.arms import Arms, clip_recipes
-from grpo_edu.cli import app
 from grpo_edu.toys.compare import (
     gradient_sizes,
     interval,

@@ -259,7 +259,7 @@ def _print(
     if rates:
         typer.echo("learning rates: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items()))
     level = f"simulated, {table['seed'].nunique()} seeds, mean [95 % interval]"
-    if table["reward"].isna().all():
+    if bool(table["reward"].isna().all()):
         level = "exact, expected update"
     typer.echo(f"step {step}, {level}")
     typer.echo(last_step(table, columns).to_string())

@@ -59,7 +59,7 @@ def report(
     if missing := left_out([recipe.name for recipe in recipes], panels, rows):
         whole = "The table of all: grpo-edu weights FILE --csv."
         parts.append(f"<p>{escape(missing)} {whole}</p>")
-    table = table.loc[table["completion"].isin(rows)]
+    table = table.loc[table["completion"].isin(rows.tolist())]
     parts.append(table.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True))
     if rollouts.tokens is not None:
         parts.append("<h2>On the text</h2>" + write_text(recipes, rollouts, panels))

@@ -90,12 +90,12 @@ def write_text(
     """``weights_on_text`` of panels that ``panel_data`` has made, one per recipe."""
     drawn = drawn_rows(panels)
     missing = "" if rows is not None else left_out([r.name for r in recipes], panels, drawn)
-    rows = drawn.tolist() if rows is None else rows
+    numbers = drawn.tolist() if rows is None else rows
     panels = in_percent(panels) if relative else panels
     norm = common_scale(rows_of(panels, drawn))
     columns = [
         f"<div><h3>{escape(recipe.name)}</h3>"
-        + "".join(_completion(i, rollouts, data, norm) for i in rows)
+        + "".join(_completion(i, rollouts, data, norm) for i in numbers)
         + "</div>"
         for recipe, data in zip(recipes, panels, strict=True)
     ]
