@@ -3,11 +3,12 @@
 Aims: `import grpo_edu` at most 1.15 times, `grpo-edu --help` and `grpo-edu recipes` 1.3 times.
 Every round runs all of them in turn, each in a new process, so that they see the same machine.
 
-python benchmarks/import_time.py [ROUNDS]
+python benchmarks/import_time.py [ROUNDS] [--smoke]      (--smoke: one round)
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -43,4 +44,8 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rounds", nargs="?", type=int, default=15)
+    parser.add_argument("--smoke", action="store_true", help="one round")
+    given = parser.parse_args()
+    main(1 if given.smoke else given.rounds)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from .objective.probes import neutral_rollouts
 from .objective.recipe import Recipe
-from .theory.difficulty import neutral_rollouts, weight
+from .theory.difficulty import prompt_weight
 from .weights import token_weights
 
 
@@ -68,7 +69,7 @@ def _ratio(a: float, b: float) -> float:
 
 def difficulty_bias(recipe: Recipe, size: int = 8) -> DifficultyBias:
     """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
-    middle = weight(recipe, 0.5, size)
+    middle = prompt_weight(recipe, 0.5, size)
     return DifficultyBias(
-        size, weight(recipe, 0.1, size) / middle, weight(recipe, 0.9, size) / middle
+        size, prompt_weight(recipe, 0.1, size) / middle, prompt_weight(recipe, 0.9, size) / middle
     )

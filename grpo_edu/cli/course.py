@@ -69,7 +69,7 @@ def key(
     Example: `grpo-edu course key ann --seed 7`
     """
     from ..course.misconceptions import QUESTIONS
-    from ..course.questions import Sheet
+    from ..course.student import Sheet
 
     sheet = Sheet(student, seed)
     for name in QUESTIONS:

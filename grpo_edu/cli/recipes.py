@@ -141,17 +141,18 @@ def weights(
 
     from ..completions import read_completions
     from ..objective.catalog import recipe as by_name
-    from ..weights import split, summary
+    from ..weights import Push, split
 
     recipes = [by_name(name) for name in dict.fromkeys(recipe or ["grpo", "dr_grpo"])]
     rollouts = read_completions(file)
     micro_batch = split(len(rollouts), micro_batches)
     if group is not None and group not in rollouts.group.tolist():
         raise ValueError(f"group is {group}: expected one of 0 to {int(rollouts.group.max())}.")
-    tables = [summary(one, rollouts, micro_batch) for one in recipes]
+    pushes = [Push.of(entry, rollouts, micro_batch) for entry in recipes]
+    tables = [push.summary() for push in pushes]
     if group is not None:
         tables = [table.loc[table["group"] == group] for table in tables]
-    names = [one.name for one in recipes]
+    names = [entry.name for entry in recipes]
     side_by_side = _side_by_side(dict(zip(names, tables, strict=True)))
     if json or csv:
         rows = pd.concat(tables, keys=names, names=["recipe", None]).reset_index(level=0)
@@ -163,8 +164,7 @@ def weights(
         from ..plots.report import report
 
         with replacing(out) as target:
-            page = report(recipes, rollouts, side_by_side, micro_batch)
-            target.write_text(page, encoding="utf-8")
+            target.write_text(report(pushes, side_by_side), encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
 
 

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..toys import arms as arms_toy
+from ..toys import difficulty as difficulty_toy
+from ..toys import stopping
+from ..toys.training import Training
+from .options import with_options
 from .tables import Csv, Json, for_programs
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..objective.recipe import Recipe
-    from ..toys.training import Training
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a policy small enough to be checked against theory."
@@ -22,27 +26,6 @@ app = typer.Typer(
 
 Recipes = Annotated[list[str] | None, typer.Option("--recipe", help="A recipe; may be repeated.")]
 Seeds = Annotated[int, typer.Option(help="Runs, seeds 0 … N-1; below 5 an interval says little.")]
-Steps = Annotated[int, typer.Option(help="Rollouts.")]
-Samples = Annotated[int, typer.Option(help="Completions per prompt, G.")]
-Prompts = Annotated[int, typer.Option(help="Prompts per step.")]
-Rate = Annotated[
-    float,
-    typer.Option(
-        help="Learning rate of the first recipe; the others start with its push (see --match)."
-    ),
-]
-Optimizer = Annotated[str, typer.Option(help="sgd or adamw.")]
-Updates = Annotated[
-    int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")
-]
-MicroBatches = Annotated[
-    int, typer.Option(help="Slices of the step; the micro-batch scope looks at them.")
-]
-MaxNorm = Annotated[float | None, typer.Option(help="Clip the gradient norm of each seed to this.")]
-Placebo = Annotated[
-    bool,
-    typer.Option("--placebo", help="Shuffle rewards inside each group: nothing can be learnt."),
-]
 Match = Annotated[
     bool,
     typer.Option(
@@ -53,20 +36,13 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the CSV and the pictu
 
 
 @app.command()
+@with_options(training=stopping.TRAINING)
 def length(
+    training: Training,
     recipe: Recipes = None,
     seeds: Seeds = 8,
-    steps: Steps = 300,
     mode: Annotated[str, typer.Option(help="learnable, environment or slip.")] = "learnable",
-    samples: Samples = 8,
-    prompts: Prompts = 8,
-    learning_rate: Rate = 2.0,
     cap: Annotated[int, typer.Option(help="Length limit, tokens.")] = 64,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 1,
-    micro_batches: MicroBatches = 1,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     match: Match = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")
@@ -79,27 +55,15 @@ def length(
 
     Example: `grpo-edu toy length --recipe grpo --recipe dr_grpo --mode slip --out runs`
     """
-    from ..toys import stopping
     from ..toys.compare import matched_learning_rate, push_sizes
     from ..toys.flow import flow
 
-    training = _training(
-        steps,
-        prompts,
-        samples,
-        learning_rate,
-        optimizer,
-        updates,
-        micro_batches,
-        max_norm,
-        placebo,
-    )
     policy = stopping.Stopping(mode=mode, cap=cap)
-    recipes = _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
+    recipes = _catalog_recipes(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
     rates = None
-    if match and optimizer == "sgd":
+    if match and training.optimizer == "sgd":
         batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
-        rates = matched_learning_rate(push_sizes(recipes, batches), learning_rate)
+        rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
     if exact:
         table = flow(recipes, policy, training, learning_rates=rates)
     else:
@@ -112,10 +76,11 @@ def length(
 
 
 @app.command()
+@with_options(training=difficulty_toy.TRAINING)
 def difficulty(
+    training: Training,
     recipe: Recipes = None,
     seeds: Seeds = 8,
-    steps: Steps = 300,
     mode: Annotated[
         str,
         typer.Option(
@@ -125,13 +90,6 @@ def difficulty(
     features: Annotated[
         int, typer.Option(help="Parameters that all prompts share; 0: one logit per prompt.")
     ] = 0,
-    samples: Samples = 16,
-    prompts: Prompts = 50,
-    learning_rate: Rate = 10.0,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 1,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     match: Match = True,
     out: Out = None,
     json: Json = False,
@@ -141,41 +99,33 @@ def difficulty(
 
     Example: `grpo-edu toy difficulty --recipe grpo --recipe rloo --recipe maxrl --samples 64`
     """
-    from ..toys import difficulty as toy
     from ..toys.compare import gradient_sizes, matched_learning_rate
 
-    training = _training(
-        steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-    )
+    toy = difficulty_toy
     setting = toy.Difficulty(sampling=mode, features=features)
-    recipes = _named(recipe or ["grpo", "rloo", "maxrl"])
+    recipes = _catalog_recipes(recipe or ["grpo", "rloo", "maxrl"])
     rates = None
-    if match and optimizer == "sgd":
+    if match and training.optimizer == "sgd":
         sizes = gradient_sizes(toy.train, recipes, setting, training, seeds=16)
-        rates = matched_learning_rate(sizes, learning_rate)
+        rates = matched_learning_rate(sizes, training.learning_rate)
     table = toy.train(recipes, setting, training, seeds=seeds, learning_rates=rates, progress=True)
-    buckets = [f"bucket_{i}" for i in (0, setting.buckets // 2, setting.buckets - 1)]
-    _print(table, ["pass_rate", *buckets, "rollouts"], rates, json=json, csv=csv)
+    buckets = [f"bucket_{number}" for number in (0, setting.buckets // 2, setting.buckets - 1)]
+    columns = ["pass_rate", *buckets, "rollouts"]
+    _print(table, columns, rates, json=json, csv=csv)
     _write(table, out, "toy_difficulty", "difficulty_progress")
 
 
 @app.command()
+@with_options(training=arms_toy.TRAINING)
 def clip(
+    training: Training,
     recipe: Recipes = None,
     eps_high: Annotated[
         list[float] | None, typer.Option(help="Upper clip bounds, where no recipe is given.")
     ] = None,
     seeds: Seeds = 8,
-    steps: Steps = 100,
     arms: Annotated[int, typer.Option(help="Arms per prompt.")] = 50,
     right: Annotated[int, typer.Option(help="How many of them are right.")] = 5,
-    samples: Samples = 16,
-    prompts: Prompts = 8,
-    learning_rate: Rate = 4.0,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 16,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     out: Out = None,
     json: Json = False,
     csv: Csv = False,
@@ -184,57 +134,27 @@ def clip(
 
     Example: `grpo-edu toy clip --eps-high 0.2 --eps-high 0.28 --updates 16`
     """
-    from ..toys import arms as toy
-
-    training = _training(
-        steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-    )
     if recipe and eps_high:
         raise ValueError("both --recipe and --eps-high are given: expected one of them.")
-    recipes = _named(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
-    policy = toy.Arms(arms=arms, right=right)
-    table = toy.train(recipes, policy, training, seeds=seeds, progress=True)
+    toy = arms_toy
+    recipes = _catalog_recipes(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
+    setting = toy.Arms(arms=arms, right=right)
+    table = toy.train(recipes, setting, training, seeds=seeds, progress=True)
     _print(table, ["entropy", "pass_rate"], None, json=json, csv=csv)
     _write(table, out, "toy_clip", "clip_entropy")
 
 
-def _training(
-    steps: int,
-    prompts: int,
-    samples: int,
-    learning_rate: float,
-    optimizer: str,
-    updates: int,
-    micro_batches: int,
-    max_norm: float | None,
-    placebo: bool,
-) -> Training:
-    from ..toys.training import Training
-
-    return Training(
-        steps=steps,
-        prompts=prompts,
-        samples=samples,
-        learning_rate=learning_rate,
-        optimizer=optimizer,
-        updates=updates,
-        micro_batches=micro_batches,
-        max_norm=max_norm,
-        placebo=placebo,
-    )
-
-
-def _named(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
+def _catalog_recipes(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
     """Catalog recipes; the exact flow leaves a KL term out (it keeps the recipe's name)."""
     from ..objective.catalog import recipe
-    from ..toys.training import checked
+    from ..toys.training import trainable
 
-    recipes = checked([recipe(name) for name in dict.fromkeys(names)])
-    if not without_kl:
+    recipes = trainable([recipe(name) for name in dict.fromkeys(names)])
+    with_kl = ", ".join(recipe.name for recipe in recipes if recipe.kl)
+    if not without_kl or not with_kl:
         return recipes
-    if with_kl := ", ".join(entry.name for entry in recipes if entry.kl):
-        typer.echo(f"note: the expected update leaves out the KL term of {with_kl}.", err=True)
-    return [entry.but(entry.name, kl=None) for entry in recipes]
+    typer.echo(f"note: the expected update leaves out the KL term of {with_kl}.", err=True)
+    return [recipe.but(recipe.name, kl=None) for recipe in recipes]
 
 
 def _print(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -21,7 +24,7 @@ from ..objective.advantages import (
 )
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import COLOURS, MARKERS, evidence, new_figure
+from ..plots.style import COLOURS, MARKERS, new_figure
 from ..rollouts import Rollouts
 from ..theory import kl as exact_kl
 from ..theory.difficulty import (
@@ -29,9 +32,11 @@ from ..theory.difficulty import (
     objective,
     silent_probability,
     std_weight,
-    weight,
 )
-from .registry import Figured, register
+from ..theory.difficulty import (
+    prompt_weight as weight_at,
+)
+from .registry import figure
 
 G = 10
 ESTIMATORS = {
@@ -56,11 +61,21 @@ def advantage_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def advantage_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Dividing by the std makes the lone success loud, and the lone failure",
+    level="exact",
+    alt="Advantage against the number of right completions among ten. With the std a lone success "
+    "has advantage 3.0 and a lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten "
+    "ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
+    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage "
+    "row 33",
+    data=advantage_data,
+)
+def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
-    figure = new_figure(9.4, 3.6)
-    panels = figure.subplots(1, 2, sharey=True)
-    for panel, column, word in zip(
+    picture = new_figure(9.4, 3.6)
+    panels = picture.subplots(1, 2, sharey=True)
+    for panel, column, heading in zip(
         panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
     ):
         for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
@@ -75,98 +90,86 @@ def advantage_draw(table: pd.DataFrame) -> Figure:
         panel.axhline(0, color="#666666", linewidth=0.6)
         panel.set_ylim(-3.3, 4.3)
         panel.set(
-            title=word,
+            title=heading,
             xlabel=f"completions of the prompt that are right, of {G}",
             xticks=range(0, G + 1),
         )
     panels[0].set_ylabel("advantage")
-    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
-    lone = table[(table.estimator.str.startswith("GRPO")) & (table.correct == 1)].right.iloc[0]
-    centred = table[(table.estimator.str.startswith("Dr.")) & (table.correct == 1)].right.iloc[0]
+    picture.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
+    alone = table[table.correct == 1].set_index("estimator").right
+    lone, centred = (alone[name] for name in list(ESTIMATORS)[:2])
     panels[0].annotate(
         f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8
     )
-    figure.suptitle(
-        "Dividing by the std makes the lone success loud, and the lone failure", x=0.01, ha="left"
-    )
-    evidence(figure, "exact")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="advantage_by_correct_count",
-        title="Dividing by the std makes the lone success loud, and the lone failure",
-        alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
-        "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
-        answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
-        level="exact",
-        data=advantage_data,
-        draw=advantage_draw,
-    )
-)
+# --- the weight of a prompt
 
-# --- the weight of a prompt -------------------------------------------------------------------------------------------------
+STD = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
+VIRIDIS = matplotlib.colormaps["viridis"]
 
-SIZES = (2, 3, 4, 8, 16, 64)
+
+@dataclass(frozen=True)
+class Scheme:
+    """A line of the figure: w and h as functions of the pass rate, and its look."""
+
+    weight: Callable[[float], float]
+    objective: Callable[[float], float]
+    colour: Any
+    linestyle: str
+
+
+def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
+    w, h = (partial(f, scheme, size=size) for f in (weight_at, objective))
+    return Scheme(w, h, colour, "-.")
+
+
+def _of_std(size: int, k: int) -> Scheme:
+    w = partial(std_weight, size=size)
+    h = partial(objective, STD, size=size)
+    return Scheme(w, h, VIRIDIS(k / 7), "-")
+
+
+SCHEMES = {
+    **{f"std, G = {size}": _of_std(size, k) for k, size in enumerate((2, 3, 4, 8, 16, 64))},
+    "std, G = ∞": Scheme(
+        infinite_std_weight, lambda p: 2 * math.asin(math.sqrt(p)), VIRIDIS(6 / 7), "--"
+    ),
+    "RLOO": _of_recipe(recipe("rloo"), 8, COLOURS[2]),
+    "MaxRL, G = 16": _of_recipe(recipe("maxrl"), 16, COLOURS[1]),
+}
 
 
 def weight_data() -> pd.DataFrame:
-    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside it."""
-    grpo = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
+    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside
+    it."""
     rows = []
     for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
-        for size in SIZES:
-            rows.append(
-                {
-                    "scheme": f"std, G = {size}",
-                    "p": p,
-                    "weight": std_weight(p, size),
-                    "objective": objective(grpo, p, size),
-                }
-            )
-        rows.append(
-            {
-                "scheme": "std, G = ∞",
-                "p": p,
-                "weight": infinite_std_weight(p),
-                "objective": 2 * math.asin(math.sqrt(p)),
-            }
-        )
-        rows.append(
-            {
-                "scheme": "RLOO",
-                "p": p,
-                "weight": weight(recipe("rloo"), p, 8),
-                "objective": objective(recipe("rloo"), p, 8),
-            }
-        )
-        rows.append(
-            {
-                "scheme": "MaxRL, G = 16",
-                "p": p,
-                "weight": weight(recipe("maxrl"), p, 16),
-                "objective": objective(recipe("maxrl"), p, 16),
-            }
-        )
+        for name, scheme in SCHEMES.items():
+            values = {"weight": scheme.weight(p), "objective": scheme.objective(p)}
+            rows.append({"scheme": name, "p": p, **values})
     return pd.DataFrame(rows)
 
 
-def weight_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and "
+    "saturates at √(G-1)",
+    level="exact",
+    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 "
+    "at G = 3, and U-shaped from G = 4 on, up to the infinite-group curve one over root p(1-p); "
+    "RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the "
+    "question-level bias",
+    data=weight_data,
+)
+def prompt_weight(table: pd.DataFrame) -> Figure:
     """w left, on log axes; h right."""
-    figure = new_figure(9.4, 4.0)
-    left, right = figure.subplots(1, 2)
-    for k, (name, line) in enumerate(table.groupby("scheme", sort=False)):
-        shade = (
-            matplotlib.colormaps["viridis"](k / 7)
-            if "std" in str(name)
-            else COLOURS[2 if name == "RLOO" else 1]
-        )
-        style = {
-            "color": shade,
-            "linestyle": "--" if "∞" in str(name) else "-" if "std" in str(name) else "-.",
-            "linewidth": 1.6,
-        }
+    picture = new_figure(9.4, 4.0)
+    left, right = picture.subplots(1, 2)
+    for name, scheme in SCHEMES.items():
+        line = table[table.scheme == name]
+        style = {"color": scheme.colour, "linestyle": scheme.linestyle, "linewidth": 1.6}
         left.plot(line.p, line.weight, label=name, **style)
         right.plot(line.p, line.objective, **style)
     left.set(
@@ -175,29 +178,10 @@ def weight_draw(table: pd.DataFrame) -> Figure:
     left.legend(ncols=2, fontsize=7, loc="upper center")
     left.set_ylim(0.3, 40)
     right.set(xlabel="pass rate p of the prompt", ylabel="objective h that is climbed, h' = w")
-    figure.suptitle(
-        "Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="prompt_weight",
-        title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
-        alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
-        "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
-        answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
-        level="exact",
-        data=weight_data,
-        draw=weight_draw,
-    )
-)
-
-# --- silent groups ----------------------------------------------------------------------------------------------------------
+# --- silent groups
 
 
 def silent_group_data() -> pd.DataFrame:
@@ -212,11 +196,20 @@ def silent_group_data() -> pd.DataFrame:
     )
 
 
-def silent_group_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="How many groups say nothing (%): the hard and the easy ends need large groups",
+    level="exact",
+    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two "
+    "are silent and none of eight; at 0.01 still 53 percent of groups of 64.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many "
+    "generations do I need?",
+    data=silent_group_data,
+)
+def silent_groups(table: pd.DataFrame) -> Figure:
     """Heat map with the number in each cell."""
     grid = table.pivot(index="G", columns="p", values="silent")
-    figure = new_figure(8.6, 3.4)
-    panel = figure.subplots()
+    picture = new_figure(8.6, 3.4)
+    panel = picture.subplots()
     image = panel.imshow(
         grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower"
     )
@@ -239,61 +232,51 @@ def silent_group_draw(table: pd.DataFrame) -> Figure:
         yticklabels=list(grid.index),
     )
     panel.set(xlabel="pass rate of the prompt", ylabel="group size G")
-    figure.colorbar(image, ax=panel, label="chance of no signal")
-    figure.suptitle(
-        "How many groups say nothing (%): the hard and the easy ends need large groups",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact")
-    return figure
+    picture.colorbar(image, ax=panel, label="chance of no signal")
+    return picture
 
 
-register(
-    Figured(
-        name="silent_groups",
-        title="How many groups say nothing (%): the hard and the easy ends need large groups",
-        alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
-        "53 percent of groups of 64.",
-        answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
-        level="exact",
-        data=silent_group_data,
-        draw=silent_group_draw,
-    )
-)
+# --- KL estimators
 
-# --- KL estimators ------------------------------------------------------------------------------------------------------------
+
+TRUE_KL = {"KL(π‖ref)": exact_kl.reverse, "KL(ref‖π)": exact_kl.forward}
 
 
 def kl_data() -> pd.DataFrame:
-    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two actions, π = (.9, .1), ref even."""
+    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two
+    actions, π = (.9, .1), ref even."""
     logits = torch.tensor([0.9, 0.1], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-    rows = []
+    results = {}
     for name, function in {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ρ·k3": kl.k3_ratio}.items():
-        value, gradient = exact_kl.in_loss(partial(function, beta=1.0), logits, reference)
-        rows.append(
-            {"estimator": f"{name} in the loss", "value": value, "gradient": gradient[0].item()}
-        )
-    gradient = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
-    rows.append(
-        {
-            "estimator": "k1 in the reward",
-            "value": exact_kl.reverse(logits, reference)[0],
-            "gradient": gradient[0].item(),
-        }
-    )
-    for name, truth in (("KL(π‖ref)", exact_kl.reverse), ("KL(ref‖π)", exact_kl.forward)):
-        value, gradient = truth(logits, reference)
-        rows.append({"estimator": name, "value": value, "gradient": gradient[0].item()})
+        estimator = partial(function, beta=1.0)
+        results[f"{name} in the loss"] = exact_kl.in_loss(estimator, logits, reference)
+    in_reward = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
+    results["k1 in the reward"] = (exact_kl.reverse(logits, reference)[0], in_reward)
+    results |= {name: exact(logits, reference) for name, exact in TRUE_KL.items()}
+    rows = [
+        {"estimator": name, "value": value, "gradient": gradient[0].item()}
+        for name, (value, gradient) in results.items()
+    ]
     return pd.DataFrame(rows)
 
 
-def kl_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="An estimator's value and its pull are different things: k1 has the right value and no "
+    "pull, k3 pulls by the other KL",
+    level="exact",
+    caption="exact; on policy, two actions, π = (0.9, 0.1), reference even",
+    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value "
+    "0.285, gradient 0.198, that of the reverse KL. k3: value 0.368, gradient 0.4, that of the "
+    "forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
+    answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
+    data=kl_data,
+)
+def kl_estimators(table: pd.DataFrame) -> Figure:
     """Bars of value and of gradient."""
-    figure = new_figure(8.6, 3.6)
-    panels = figure.subplots(1, 2, sharey=True)
-    colours = [COLOURS[4] if "KL" in name else COLOURS[0] for name in table.estimator]
+    picture = new_figure(8.6, 3.6)
+    panels = picture.subplots(1, 2, sharey=True)
+    colours = [COLOURS[4 if name in TRUE_KL else 0] for name in table.estimator]
     for panel, column, label in zip(
         panels,
         ("value", "gradient"),
@@ -305,24 +288,4 @@ def kl_draw(table: pd.DataFrame) -> Figure:
             panel.text(x + 0.005, y, f"{x:.4f}", va="center", fontsize=8)
         panel.set(xlabel=label, xlim=(0, 0.6))
     panels[0].invert_yaxis()
-    figure.suptitle(
-        "An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; on policy, two actions, π = (0.9, 0.1), reference even")
-    return figure
-
-
-register(
-    Figured(
-        name="kl_estimators",
-        title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
-        alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
-        "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
-        answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
-        level="exact",
-        data=kl_data,
-        draw=kl_draw,
-    )
-)
+    return picture

@@ -1,4 +1,4 @@
-"""The registry of named figures: write them with their data, and check that what is committed is still true."""
+"""The registry of named figures: write them with their data, and check the committed ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import matplotlib
 import numpy as np
@@ -16,7 +17,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..files import replacing
-from ..plots.style import styled
+from ..plots.style import evidence, headline, styled
+
+Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
 
 FORMATS = {
     "svg": {"Date": None, "Creator": None},
@@ -27,36 +30,69 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Figured:
-    """One named figure.
+    """One named figure: all that is said of it, where its numbers come from, and how they are
+    drawn.
 
     Args:
-        name: file name without ending.
+        name: file name without ending, the name of the drawing function.
         title: the sentence it says.
+        level: level of evidence, "exact", "simulated, …" or "observed, …".
         alt: what a reader who cannot see it should know.
         answers: the talk, paper or post that it answers.
-        level: level of evidence, "exact", "simulated, …" or "observed, …".
         data: makes the table that is drawn; every exact fact on the picture is in it.
-        draw: draws the table.
-        recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not make it anew.
+        drawing: draws the table.
+        caption: the line under the picture where it says more than the level; None: the level.
+        recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not
+            make it anew.
     """
 
     name: str
     title: str
+    level: str
     alt: str
     answers: str
-    level: str
     data: Callable[[], pd.DataFrame]
-    draw: Callable[[pd.DataFrame], Figure]
+    drawing: Callable[[pd.DataFrame], Figure]
+    caption: str | None = None
     recorded: bool = False
 
-    def show(self) -> Figure:
-        """The picture, for a notebook: from data made now, or, where that takes sampled runs, from the recorded table."""
+    def draw(self, table: pd.DataFrame) -> Figure:
+        """The picture of a table, its title above; a line of evidence that the drawing wrote
+        stays."""
         with styled():
-            return self.draw(recorded_table(self.name) if self.recorded else self.data())
+            picture = self.drawing(table)
+            headline(picture, self.title)
+            if not picture.get_supxlabel():
+                evidence(picture, self.caption or self.level)
+        return picture
+
+    def show(self) -> Figure:
+        """The picture, for a notebook, from new data; sampled runs: from the recorded table."""
+        return self.draw(recorded_table(self.name) if self.recorded else self.data())
 
 
 FIGURES: dict[str, Figured] = {}
 COMMITTED = Path(__file__).resolve().parents[2] / "figures"
+
+
+def figure(**fields: Any) -> Callable[[Drawing], Drawing]:
+    """Decorator of a drawing function: registers it under its own name.
+
+    Args:
+        fields: the other fields of ``Figured``.
+
+    Raises:
+        ValueError: a figure of this name is registered already.
+    """
+
+    def register(drawing: Drawing) -> Drawing:
+        name = drawing.__name__
+        if name in FIGURES:
+            raise ValueError(f"a figure named {name} is registered already: choose another name.")
+        FIGURES[name] = Figured(name=name, drawing=drawing, **fields)
+        return drawing
+
+    return register
 
 
 def recorded_table(name: str) -> pd.DataFrame:
@@ -68,18 +104,10 @@ def recorded_table(name: str) -> pd.DataFrame:
     path = COMMITTED / "data" / f"{name}.csv"
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is missing: work in a clone of the repository, or run `grpo-edu figures {name}`."
+            f"{path} is missing: work in a clone of the repository, "
+            f"or run `grpo-edu figures {name}`."
         )
     return pd.read_csv(path)
-
-
-def register(figured: Figured) -> None:
-    """Add a figure; names are unique."""
-    if figured.name in FIGURES:
-        raise ValueError(
-            f"a figure named {figured.name} is registered already: choose another name."
-        )
-    FIGURES[figured.name] = figured
 
 
 def named(names: Sequence[str]) -> list[Figured]:
@@ -95,7 +123,8 @@ def named(names: Sequence[str]) -> list[Figured]:
 
 
 def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``. Returns the files."""
+    """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``.
+    Returns the files."""
     path = out / "data" / f"{figured.name}.csv"
     with replacing(path) as target:
         figured.data().to_csv(
@@ -109,29 +138,29 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table, written = (
-        pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip"),
-        [],
-    )
+    table = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip")
+    picture = figured.draw(table)
+    written = [out / f"{figured.name}.{ending}" for ending in formats]
     with styled():
-        picture = figured.draw(table)
-        for ending in formats:
-            written.append(out / f"{figured.name}.{ending}")
-            with replacing(written[-1]) as target:
+        for path, ending in zip(written, formats, strict=True):
+            with replacing(path) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
     _note(out, figured, written)
     return written
 
 
 def gallery(out: Path) -> Path:
-    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence and what it answers."""
+    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence
+    and what it answers."""
     parts = [
-        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; `grpo-edu figures --check` makes the data anew.\n"
+        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; "
+        "`grpo-edu figures --check` makes the data anew.\n"
     ]
     for figured in FIGURES.values():
         lines = [f"## {figured.title}", f"![{figured.alt}]({figured.name}.png)"]
         lines.append(
-            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · [SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
+            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · "
+            f"[SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
         )
         parts.append("\n\n".join(lines) + "\n")
     with replacing(out / "README.md") as target:
@@ -142,7 +171,8 @@ def gallery(out: Path) -> Path:
 def check(figured: Figured, out: Path) -> list[str]:
     """What is no longer true of the committed figure; empty where all is well.
 
-    The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the matplotlib that drew them,
+    The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the
+    matplotlib that drew them,
     since another minor release moves a tenth of the pixels.
     """
     path = out / "data" / f"{figured.name}.csv"
@@ -175,13 +205,15 @@ def check(figured: Figured, out: Path) -> list[str]:
 def _differences(old: pd.DataFrame, new: pd.DataFrame, path: Path) -> list[str]:
     if list(old.columns) != list(new.columns) or len(old) != len(new):
         return [
-            f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x {len(new)}."
+            f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x "
+            f"{len(new)}."
         ]
     for name in new.columns:
         numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(
             new[name]
         )
-        a, b = old[name].to_numpy(), new[name].to_numpy()
+        a = old[name].to_numpy()
+        b = new[name].to_numpy()
         same = (
             np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)
             if numeric

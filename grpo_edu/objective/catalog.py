@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 from functools import partial
+from typing import Annotated
 
+from ..checks import instance, shown
 from . import advantages as adv
 from . import aggregation as agg
 from . import surrogates as sur
@@ -306,11 +308,33 @@ def recipe(name: str) -> Recipe:
     """A recipe of the catalog by name, ``recipe("dr_grpo")``.
 
     Raises:
+        TypeError: the name is not a text.
         KeyError: no such recipe; the message names the nearest and lists them all.
     """
-    key = name.strip().lower().replace("-", "_").replace(" ", "_").replace("dr._", "dr_")
+    return as_recipe(instance("name", name, str), "name")
+
+
+def as_recipe(value: Recipe | str, argument: str = "recipe") -> Recipe:
+    """A recipe as it is, or the recipe of the catalog with that name; ``argument`` is what an error calls it.
+
+    Raises:
+        TypeError: neither a recipe nor a text.
+        KeyError: no such recipe; the message names the nearest and lists them all.
+    """
+    if isinstance(value, Recipe):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(
+            f"{argument} is {shown(value)}: expected a Recipe or the name of one, 'grpo' say."
+        )
+    key = value.strip().lower().replace("-", "_").replace(" ", "_").replace("dr._", "dr_")
     if key not in RECIPES:
         near = difflib.get_close_matches(key, RECIPES, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise KeyError(f"no recipe named '{name}'.{hint} Known: {', '.join(RECIPES)}.")
+        raise KeyError(
+            f"{argument}: no recipe named '{value}'.{hint} The catalog has: {', '.join(RECIPES)}."
+        )
     return RECIPES[key]
+
+
+AnyRecipe = Annotated[Recipe, lambda name, value: as_recipe(value, name)]

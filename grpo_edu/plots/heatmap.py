@@ -17,15 +17,14 @@ from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..weights import factors
-from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
+from ..weights import Push
+from .style import MASKED, SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
 
 Panel = dict[str, np.ndarray]
 NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
 DRAWN_ROWS = 256  # more completions than this, and a row would be less than three pixels high
 
 
-@picture
 def weight_map(
     recipes: Sequence[Recipe],
     rollouts: Rollouts,
@@ -49,26 +48,73 @@ def weight_map(
         relative: each panel in percent of its own total push, since a factor common to all tokens
             is only a learning rate.
     """
-    panels = [panel_data(recipe, rollouts, micro_batch) for recipe in recipes]
-    return draw_map(recipes, rollouts, panels, title=title, relative=relative)
+    pushes = [Push.of(recipe, rollouts, micro_batch) for recipe in recipes]
+    return push_map(pushes, title=title, relative=relative)
 
 
 @picture
+def push_map(
+    pushes: Sequence[Push], *, title: str | None = None, relative: bool = False
+) -> Picture:
+    """``weight_map`` of pushes on the same rollouts."""
+    rows = drawn_rows(pushes)
+    panels = [panel_data(push, rows, relative) for push in pushes]
+    rollouts = pushes[0].rollouts[torch.tensor(rows)]
+    figure = draw_map([push.recipe for push in pushes], rollouts, panels, relative=relative)
+    headline(figure, title or "Gradient weight of every token: orange is pushed up, purple down")
+    missing = left_out(pushes, rows)
+    evidence(figure, f"{missing}\nexact" if missing else "exact")
+    return figure
+
+
+def drawn_rows(pushes: Sequence[Push]) -> list[int]:
+    """The completions to draw, ascending: all, or ``DRAWN_ROWS`` of many.
+
+    These are the first, the last, and those with the largest part of the step's total |push|,
+    each under the recipe where that part is largest.
+    """
+    size = torch.stack([_part(push) for push in pushes]).amax(dim=0)
+    if len(size) <= DRAWN_ROWS:
+        return list(range(len(size)))
+    size[[0, -1]] = torch.inf
+    return sorted(size.argsort(descending=True, stable=True)[:DRAWN_ROWS].tolist())
+
+
+def left_out(pushes: Sequence[Push], rows: Sequence[int]) -> str:
+    """How many completions are not among the rows, and what they hold; empty where none is."""
+    total = len(pushes[0].rollouts)
+    if len(rows) == total:
+        return ""
+    others = torch.ones(total, dtype=torch.bool)
+    others[rows] = False
+    held = (f"{push.recipe.name} {100 * _part(push)[others].sum():.3g} %" for push in pushes)
+    return (
+        f"{len(rows)} of {total:,} completions are drawn: the first, the last and those with the "
+        f"largest part of the step's |push|.\nPart held by the others: {', '.join(held)}."
+    )
+
+
+def _part(push: Push) -> Tensor:
+    """``[N]`` unsigned part of the step's total |push| that each completion holds."""
+    return push.share.abs().sum(dim=1).cpu()
+
+
 def draw_map(
     recipes: Sequence[Recipe],
     rollouts: Rollouts,
     panels: Sequence[Panel],
     *,
-    title: str | None = None,
     relative: bool = False,
 ) -> Picture:
-    """``weight_map`` of panels that ``panel_data`` has made, one per recipe."""
-    rows = drawn_rows(panels)
-    missing = left_out([recipe.name for recipe in recipes], panels, rows)
-    panels = rows_of(in_percent(panels) if relative else panels, rows)
-    rollouts = rollouts[torch.from_numpy(rows)]
-    many = len(rows) > NUMBERED_ROWS
-    norm = common_scale(panels)
+    """The map of numbers that are there already.
+
+    Args:
+        recipes: for the headings.
+        rollouts: for the labels of the rows.
+        panels: one per recipe, as ``panel_data`` makes them.
+        relative: the weights are percent.
+    """
+    many, norm = len(rollouts) > NUMBERED_ROWS, common_scale(panels)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
     height = 1.5 + lines * (0.7 + max(1.2, min(7.0, 0.22 * len(rollouts))))
@@ -95,51 +141,7 @@ def draw_map(
         extend="both" if many else "neither",
     )
     bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
-    figure.suptitle(
-        title or "Gradient weight of every token: orange is pushed up, purple down",
-        ha="left",
-        x=0.01,
-    )
-    evidence(figure, f"{missing}\nexact" if missing else "exact")
     return figure
-
-
-def drawn_rows(panels: Sequence[Panel]) -> np.ndarray:
-    """The completions to draw, ascending: all, or ``DRAWN_ROWS`` of many.
-
-    These are the first, the last, and those with the largest part of the step's total |push|,
-    each under the recipe where that part is largest.
-    """
-    size = np.max([data["size"] for data in panels], axis=0)
-    if len(size) <= DRAWN_ROWS:
-        return np.arange(len(size))
-    size[[0, -1]] = np.inf
-    return np.sort(np.argsort(-size, kind="stable")[:DRAWN_ROWS])
-
-
-def left_out(names: Sequence[str], panels: Sequence[Panel], rows: np.ndarray) -> str:
-    """Which completions are not among the rows, and how much they hold; empty where all are."""
-    total = len(panels[0]["size"])
-    if len(rows) == total:
-        return ""
-    held = (
-        f"{name} {100 * (data['size'].sum() - data['size'][rows].sum()):.3g} %"
-        for name, data in zip(names, panels, strict=True)
-    )
-    return (
-        f"{len(rows)} of {total:,} completions are drawn: the first, the last and those with the "
-        f"largest part of the step's |push|.\nPart held by the others: {', '.join(held)}."
-    )
-
-
-def rows_of(panels: Sequence[Panel], rows: np.ndarray) -> list[Panel]:
-    """The panels of some completions only."""
-    return [{name: values[rows] for name, values in data.items()} for data in panels]
-
-
-def in_percent(panels: Sequence[Panel]) -> list[Panel]:
-    """The weights in percent of each panel's total |push|."""
-    return [{**data, "weight": 100 * data["weight"] / data["total"]} for data in panels]
 
 
 def common_scale(panels: Sequence[Panel]) -> TwoSlopeNorm:
@@ -148,36 +150,28 @@ def common_scale(panels: Sequence[Panel]) -> TwoSlopeNorm:
     Of many completions the 3 % of tokens with the largest push share the last colour, so that
     the others can be seen.
     """
-    values = (x for data in panels for x in data["weight"][data["mask"]].tolist())
+    values = (x for data in panels for x in data["push"][data["mask"]].tolist())
     return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
-def panel_data(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None) -> Panel:
-    """What one panel draws.
+def panel_data(push: Push, rows: Sequence[int], relative: bool) -> Panel:
+    """What one panel draws of R completions.
 
-    ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` per token, ``share`` (signed) and
-    ``size`` (unsigned part of the step's total |push|) ``[N]``; ``total`` ``[N, 1]`` that total.
+    ``mask``, ``push``, ``clipped`` ``[R, T]``; ``mean`` and ``share`` ``[R]``.
     """
-    plan = recipe.plan(rollouts, micro_batch)
-    parts = factors(recipe, rollouts, plan)
-    weight = parts["weight"]
-    total = weight.abs().sum().clamp(min=torch.finfo(weight.dtype).tiny)
-    push = weight.sum(dim=1) / rollouts.lengths.clamp(min=1)
-    clipped = (parts["gate"] == 0) & (parts["advantage"] != 0) & rollouts.mask
-    return {
-        "mask": rollouts.mask.numpy(force=True),
-        "weight": weight.numpy(force=True),
-        "clipped": clipped.numpy(force=True),
-        "push": push.numpy(force=True),
-        "share": (weight.sum(dim=1) / total).numpy(force=True),
-        "size": (weight.abs().sum(dim=1) / total).numpy(force=True),
-        "total": total.expand(len(rollouts), 1).numpy(force=True),
+    values = {
+        "mask": push.rollouts.mask,
+        "push": 100 * push.share if relative else push.token.double(),
+        "clipped": push.clipped,
+        "mean": push.completion_mean,
+        "share": push.completion_share,
     }
+    return {name: value.numpy(force=True)[rows] for name, value in values.items()}
 
 
 def draw_weights(axis: Axes, data: Panel, norm: TwoSlopeNorm, title: str, formula: str) -> None:
     """One panel on the given axes."""
-    shown = np.where(data["mask"], data["weight"], np.nan)
+    shown = np.where(data["mask"], data["push"], np.nan)
     axis.set_facecolor(MASKED)
     rows, width = shown.shape
     axis.imshow(
@@ -200,8 +194,8 @@ def draw_weights(axis: Axes, data: Panel, norm: TwoSlopeNorm, title: str, formul
     if rows <= NUMBERED_ROWS:
         for i in range(rows):
             text = (
-                f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %"
-                if data["push"][i]
+                f"{data['mean'][i]:+.3g}  {100 * data['share'][i]:+.0f} %"
+                if data["mean"][i]
                 else "0      0 %"
             )
             axis.text(

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from html import escape
 
 import pandas as pd
-from torch import Tensor
 
 from ..objective.recipe import Recipe
-from ..rollouts import Rollouts
-from .heatmap import draw_map, drawn_rows, left_out, panel_data
+from ..weights import Push
+from .heatmap import drawn_rows, left_out, push_map
 from .style import Picture
-from .text import CSS, write_text
+from .text import CSS, push_text
 
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -28,41 +27,33 @@ img{{max-width:100%;height:auto}} code{{background:#f3f3f3;padding:.1rem .3rem}}
 """
 
 
-def report(
-    recipes: Sequence[Recipe],
-    rollouts: Rollouts,
-    table: pd.DataFrame,
-    micro_batch: Tensor | None = None,
-) -> str:
+def report(pushes: Sequence[Push], table: pd.DataFrame) -> str:
     """The page for ``grpo-edu weights --out``.
 
     Args:
-        recipes: the losses, side by side.
-        rollouts: the completions.
+        pushes: one per recipe, on the same rollouts.
         table: one row per completion, with its number in the column ``completion``.
-        micro_batch: ``[N]``.
     """
-    panels = [panel_data(recipe, rollouts, micro_batch) for recipe in recipes]
-    rows = drawn_rows(panels)
-    parts = [_formula(recipe) for recipe in recipes]
+    rows = drawn_rows(pushes)
+    parts = [_formula(push.recipe) for push in pushes]
     for relative, caption in (
         (False, "as the optimiser sees it"),
         (True, "each recipe divided by its own total push"),
     ):
-        image = draw_map(recipes, rollouts, panels, relative=relative)
+        image = push_map(pushes, relative=relative)
         alt = (
             f"Heat map of the signed gradient weight of every token, completions by position, "
             f"{caption}; numbers in the table."
         )
         parts.append(f"<h2>Every token, {caption}</h2>{_image(image, alt)}")
     parts.append("<h2>Per completion</h2>")
-    if missing := left_out([recipe.name for recipe in recipes], panels, rows):
+    if missing := left_out(pushes, rows):
         whole = "The table of all: grpo-edu weights FILE --csv."
         parts.append(f"<p>{escape(missing)} {whole}</p>")
-    table = table.loc[table["completion"].isin(rows.tolist())]
+    table = table.loc[table["completion"].isin(rows)]
     parts.append(table.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True))
-    if rollouts.tokens is not None:
-        parts.append("<h2>On the text</h2>" + write_text(recipes, rollouts, panels))
+    if pushes[0].rollouts.tokens is not None:
+        parts.append("<h2>On the text</h2>" + push_text(pushes))
     body = f'<div class="grpo-edu">{"".join(parts)}</div>'
     return PAGE.format(title="Gradient weight per token", css=CSS, body=body)
 

@@ -5,7 +5,7 @@ Every text is escaped; there is no script and no outside address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 
 import numpy as np
@@ -15,7 +15,8 @@ from torch import Tensor
 
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from .heatmap import Panel, common_scale, drawn_rows, in_percent, left_out, panel_data, rows_of
+from ..weights import Push
+from .heatmap import Panel, common_scale, drawn_rows, left_out, panel_data
 from .style import SIGNED
 
 CSS = """
@@ -75,29 +76,23 @@ def weights_on_text(
         raise ValueError(
             f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}."
         )
-    panels = [panel_data(recipe, rollouts, micro_batch) for recipe in recipes]
-    return write_text(recipes, rollouts, panels, rows=rows, relative=relative)
+    pushes = [Push.of(recipe, rollouts, micro_batch) for recipe in recipes]
+    return push_text(pushes, rows=rows, relative=relative)
 
 
-def write_text(
-    recipes: Sequence[Recipe],
-    rollouts: Rollouts,
-    panels: Sequence[Panel],
-    *,
-    rows: Sequence[int] | None = None,
-    relative: bool = False,
+def push_text(
+    pushes: Sequence[Push], *, rows: Sequence[int] | None = None, relative: bool = False
 ) -> Html:
-    """``weights_on_text`` of panels that ``panel_data`` has made, one per recipe."""
-    drawn = drawn_rows(panels)
-    missing = "" if rows is not None else left_out([r.name for r in recipes], panels, drawn)
-    numbers = drawn.tolist() if rows is None else rows
-    panels = in_percent(panels) if relative else panels
-    norm = common_scale(rows_of(panels, drawn))
+    """``weights_on_text`` of pushes on the same rollouts."""
+    drawn = drawn_rows(pushes)
+    missing = left_out(pushes, drawn) if rows is None else ""
+    norm = common_scale([panel_data(push, drawn, relative) for push in pushes])
+    numbers = drawn if rows is None else rows
     columns = [
-        f"<div><h3>{escape(recipe.name)}</h3>"
-        + "".join(_completion(i, rollouts, data, norm) for i in numbers)
+        f"<div><h3>{escape(push.recipe.name)}</h3>"
+        + "".join(_completions(push, numbers, norm, relative))
         + "</div>"
-        for recipe, data in zip(recipes, panels, strict=True)
+        for push in pushes
     ]
     unit = "% of the step's push" if relative else "gradient weight per token"
     note = f"<p>{escape(missing)}</p>" if missing else ""
@@ -128,16 +123,26 @@ def _colour(value: float, norm: TwoSlopeNorm) -> str:
     return f"background:{to_hex((red, green, blue))};color:{ink}"
 
 
+def _completions(
+    push: Push, rows: Sequence[int], norm: TwoSlopeNorm, relative: bool
+) -> Iterator[str]:
+    panel = panel_data(push, rows, relative)
+    for place, i in enumerate(rows):
+        data = {name: values[place] for name, values in panel.items()}
+        yield _completion(i, push.rollouts, data, norm)
+
+
 def _completion(i: int, rollouts: Rollouts, data: Panel, norm: TwoSlopeNorm) -> str:
     """One completion: what it was asked, how it fared, and its tokens."""
     assert rollouts.tokens is not None
     assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
     prompt = f" · prompt: {escape(_tail(rollouts.prompts[i]))}" if rollouts.prompts else ""
-    push = f"push per token {_signed(data['push'][i], '.3g')}"
-    share = f"share of the step {_signed(100 * data['share'][i], '.1f')} %"
-    length = f"{int(data['mask'][i].sum())} tokens"
-    head = f"completion {i} · reward {reward} · {length} · {push} · {share}{prompt}"
+    mean = f"push per token {_signed(data['mean'], '.3g')}"
+    share = f"share of the step {_signed(100 * data['share'], '.1f')} %"
+    head = (
+        f"completion {i} · reward {reward} · {data['mask'].sum()} tokens · {mean} · {share}{prompt}"
+    )
     spans = "".join(_token(text, i, t, data, norm) for t, text in enumerate(rollouts.tokens[i]))
     lines = f'<div class="head">{head}</div><div class="text">{spans}</div>'
     return f'<div class="row">{lines}</div>'
@@ -155,10 +160,10 @@ def _signed(value: float, form: str) -> str:
 
 def _token(text: str, i: int, t: int, data: Panel, norm: TwoSlopeNorm) -> str:
     shown = escape(text).replace("\n", "↵\n")
-    if t >= data["mask"].shape[1] or not data["mask"][i, t]:
+    if t >= len(data["mask"]) or not data["mask"][t]:
         return f'<span class="out" title="not trained">{shown}</span>'
-    weight = data["weight"][i, t]
-    sign = "up" if weight > 0 else "down" if weight < 0 else ""
-    kind = f"{sign} clipped" if data["clipped"][i, t] else sign
-    style = f'class="{kind}" style="{_colour(weight, norm)}"'
-    return f'<span data-token="{i},{t}" {style} title="token {t}: {weight:+.6g}">{shown}</span>'
+    push = data["push"][t]
+    sign = "up" if push > 0 else "down" if push < 0 else ""
+    kind = f"{sign} clipped" if data["clipped"][t] else sign
+    style = f'class="{kind}" style="{_colour(push, norm)}"'
+    return f'<span data-token="{i},{t}" {style} title="token {t}: {push:+.6g}">{shown}</span>'

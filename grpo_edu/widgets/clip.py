@@ -1,4 +1,5 @@
-"""The clip explorer: objective and gradient of one token against its importance ratio. Level of evidence: exact."""
+"""The clip explorer: objective and gradient of one token against its importance ratio. Level of
+evidence: exact."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import torch
 from ..objective import axes
 from ..objective import surrogates as sur
 from ..theory.clip import pushes
-from .base import Explorer, script, tr, word
+from .base import Explorer, choice_spec, script, tr
 
 OFFERED = {
     "PPO clip": partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2),
@@ -33,7 +34,8 @@ class ClipExplorer(Explorer):
         surrogates: one to four of ``OFFERED``.
         advantage: 1 or -1.
         ratio: importance ratio that is marked, 0.05 to 4.
-        state: the other traits, settings of every surrogate that has them. ``eps_low``, ``eps_high`` (GMPO: in log space), ``cap`` of
+        state: the other traits, settings of every surrogate that has them. ``eps_low``,
+            ``eps_high`` (GMPO: in log space), ``cap`` of
             the dual clip, ``high`` of CISPO, ``tau_pos``, ``tau_neg`` of SAPO.
 
     Raises:
@@ -62,7 +64,8 @@ class ClipExplorer(Explorer):
         **state: Any,
     ) -> None:
         specs = {
-            name: {"label": name, "surrogate": word(choice)} for name, choice in OFFERED.items()
+            name: {"label": name, "surrogate": choice_spec(choice)}
+            for name, choice in OFFERED.items()
         }
         super().__init__(
             specs=specs, surrogates=list(surrogates), advantage=advantage, ratio=ratio, **state
@@ -70,7 +73,7 @@ class ClipExplorer(Explorer):
 
     @tr.validate("surrogates")
     def _offered(self, proposal: Any) -> list[str]:
-        return self.known("surrogates", proposal["value"])
+        return self.checked("surrogates", proposal["value"])
 
     def surrogate(self, name: str) -> axes.Choice:
         """A surrogate with the settings of the controls."""
@@ -87,9 +90,9 @@ class ClipExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
-        from ..plots.explorers import clip_curves
+        from .twins import clip_curves
 
-        chosen = {name: self.surrogate(name) for name in self.surrogates}
+        surrogates = {name: self.surrogate(name) for name in self.surrogates}
         return clip_curves(
-            chosen, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high)
+            surrogates, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high)
         )
