@@ -4,9 +4,10 @@ models share.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import field
 from typing import Any
+
+from .checks import one_of
 
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -33,12 +34,6 @@ def positive(name: str, value: Any, hint: str = "") -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < value < float("inf"):
         raise ValueError(f"{name} is {value!r}: expected a positive number{hint}.")
-
-
-def one_of(name: str, value: str, names: Collection[str]) -> None:
-    """One of the names, or a ValueError that lists them."""
-    if value not in names:
-        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(names)}.")
 
 
 def check_training(settings: Any, **least: int) -> None:

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from tqdm import tqdm
 
+from ..checks import one_of
 from ..files import replacing
 from ..objective import advantages
 from ..objective.catalog import STD, recipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..settings import one_of
 from . import lab
 from .loop import Settings, Trainer, TrainingStep
 from .versions import versions

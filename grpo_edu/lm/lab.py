@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..settings import one_of
+from ..checks import one_of
 from .generate import Environment
 from .tasks import Question, Task
 

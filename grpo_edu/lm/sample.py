@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ..checks import one_of
 from ..completions import completion_row
 from ..draws import generator_of
 from ..files import json_line, write_json_lines
-from ..settings import one_of, positive, whole
+from ..settings import positive, whole
 from .checkers import CHECKERS, Checker
 from .generate import Completions, generate
 from .models import load
