@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..checks import one_of
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..settings import one_of
 from ..statistics import intervals
 from ..weights import token_weights
 from .training import Training

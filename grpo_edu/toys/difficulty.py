@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import one_of
 from ..draws import seed_numbers, shuffled
 from ..objective.recipe import Recipe
-from ..settings import one_of, whole
+from ..settings import whole
 from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import one_of
 from ..draws import generators, shuffled, uniform
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..settings import one_of, whole
+from ..settings import whole
 from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
