@@ -28,7 +28,7 @@ NO_CODE = {
 
 # Rooms from the ground up. A room imports from rooms above it in this list, not from its own line.
 ORDER = (
-    ("files", "checks", "draws", "options", "settings", "statistics"),
+    ("files", "checks", "draws", "settings", "statistics"),
     ("rollouts",),
     ("objective",),
     ("weights", "completions"),
