@@ -144,7 +144,7 @@ def reward(completion: str, answer: str) -> float:
 
 
 def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
-    """The trembling hand: a random digit in place of the last digit of the list, when it is drawn."""
+    """The trembling hand: a random digit in place of the last one of the list, when it is drawn."""
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
 
