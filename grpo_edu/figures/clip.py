@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..objective import axes, rewards
 from ..objective.aggregation import sequence_sum
 from ..objective.catalog import recipe
-from ..objective.surrogates import cispo, ppo_clip, sapo
+from ..objective.surrogates import EXAMPLES, cispo, ppo_clip
 from ..plots.style import COLOURS, MARKERS, new_figure
 from ..rollouts import Rollouts
 from ..weights import token_weights
@@ -21,7 +21,7 @@ SHOWN = {
     "PPO, 0.2 / 0.2": partial(ppo_clip, eps_low=0.2, eps_high=0.2),
     "clip-higher, 0.2 / 0.28": partial(ppo_clip, eps_low=0.2, eps_high=0.28),
     "CISPO, cap 1.28": partial(cispo, low=0.0, high=1.28),
-    "SAPO, 1.0 / 1.05": partial(sapo, tau_pos=1.0, tau_neg=1.05),
+    "SAPO, 1.0 / 1.05": EXAMPLES["SAPO"],
 }
 LINES = ("-", "--", "-.", ":")
 

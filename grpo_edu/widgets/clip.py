@@ -15,12 +15,8 @@ from ..theory.clip import pushes
 from .base import Explorer, choice_spec, script, tr
 
 OFFERED = {
-    "PPO clip": partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2),
-    "dual clip": partial(sur.dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0),
-    "CISPO": partial(sur.cispo, low=0.0, high=5.0),
-    "SAPO": partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
-    "GMPO, one token": partial(sur.gmpo, eps_low=0.4, eps_high=0.4),
-    "REINFORCE": sur.reinforce,
+    name: sur.EXAMPLES[name]
+    for name in ("PPO clip", "dual clip", "CISPO", "SAPO", "GMPO", "REINFORCE")
 }
 SETTINGS = ("eps_low", "eps_high", "cap", "high", "tau_pos", "tau_neg")
 

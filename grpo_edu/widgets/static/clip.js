@@ -1,6 +1,6 @@
 // The clip explorer: objective and gradient of one token against its importance ratio.
 
-import { SURROGATES, clamp, need, word } from "./objective.js";
+import { OBJECTIVES, SURROGATES, need, word } from "./objective.js";
 import {
   asNumber,
   bar,
@@ -19,26 +19,6 @@ import {
 
 const MANY = 4;
 const GRID = Array.from({ length: 396 }, (_, i) => (i + 5) / 100);
-
-/* (ratio, advantage, settings) -> the objective, as a function of the ratio. Where the loss detaches the ratio or has none (cispo,
-   reinforce) its value says nothing: here stands the function whose slope by log π is the gradient, A at ratio 1. */
-const clip = (ratio, A, { eps_low, eps_high }) =>
-  Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
-const OBJECTIVES = {
-  reinforce: (ratio, A) => A * (1 + Math.log(ratio)),
-  ppo_clip: clip,
-  dual_clip: (ratio, A, settings) =>
-    A < 0 ? Math.max(clip(ratio, A, settings), settings.cap * A) : clip(ratio, A, settings),
-  cispo(ratio, A, { low, high }) {
-    const cut = clamp(ratio, low, high);
-    return A * (cut > 0 ? cut * (1 + Math.log(ratio / cut)) : 0);
-  },
-  sapo(ratio, A, { tau_pos, tau_neg }) {
-    const tau = A > 0 ? tau_pos : tau_neg;
-    return ((4 / tau) * A) / (1 + Math.exp(-tau * (ratio - 1)));
-  },
-  gmpo: (ratio, A, settings) => A * SURROGATES.gmpo(ratio, A, settings).ratio,
-};
 
 /* {ratios, lines}: one line per surrogate, {name, objective, gradient, value, push, ratio, gate}, on the grid and at the ratio. */
 export function answer(state) {

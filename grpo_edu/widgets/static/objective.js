@@ -192,6 +192,26 @@ const SURROGATES = {
   },
 };
 
+/* (ratio, advantage, settings) -> the objective, as a function of the ratio. Where the loss detaches the ratio or has none (cispo,
+   reinforce) its value says nothing: here stands the function whose slope by log π is the gradient, A at ratio 1. */
+const clip = (ratio, A, { eps_low, eps_high }) =>
+  Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
+const OBJECTIVES = {
+  reinforce: (ratio, A) => A * (1 + Math.log(ratio)),
+  ppo_clip: clip,
+  dual_clip: (ratio, A, settings) =>
+    A < 0 ? Math.max(clip(ratio, A, settings), settings.cap * A) : clip(ratio, A, settings),
+  cispo(ratio, A, { low, high }) {
+    const cut = clamp(ratio, low, high);
+    return A * (cut > 0 ? cut * (1 + Math.log(ratio / cut)) : 0);
+  },
+  sapo(ratio, A, { tau_pos, tau_neg }) {
+    const tau = A > 0 ? tau_pos : tau_neg;
+    return ((4 / tau) * A) / (1 + Math.exp(-tau * (ratio - 1)));
+  },
+  gmpo: (ratio, A, settings) => A * SURROGATES.gmpo(ratio, A, settings).ratio,
+};
+
 // (batch, settings) -> W of each token of each completion; `limit` is C, `micro` the micro-batch of each row
 const count = (flags) => flags.filter(Boolean).length;
 const AGGREGATIONS = {
@@ -246,6 +266,7 @@ function turned(spec, { ddof, eps, k }) {
 
 export {
   AGGREGATIONS,
+  OBJECTIVES,
   SURROGATES,
   advantagesOf,
   batchOf,
