@@ -257,6 +257,6 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
         right = [i for i, value in enumerate(rollouts.reward.tolist()) if value > 0]
         axis.plot([-2] * len(right), right, ">", color="#333333", markersize=3, clip_on=False)
         axis.set_ylabel("completions of each prompt (▸ reward above 0)")
-    for i in starts[1:]:
+    for i in starts[1:] if len(starts) <= NUMBERED_ROWS else []:
         for peer in axis.figure.axes:
             peer.axhline(i - 0.5, color="#333333", linewidth=0.8)
