@@ -230,6 +230,30 @@ def test_each_distinct_prompt_is_read_once_and_each_row_gets_its_own():
     assert torch.allclose(step.logits[:, -1], whole, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["Gemma2", "Qwen3"])
+def test_log_probs_of_other_models_are_those_of_whole_rows(kind):
+    """Gemma 2: softcapped logits and sliding windows; Qwen 3: grouped keys, normed queries."""
+    import transformers
+
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 32, "head_dim": 8, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 40}
+    config = getattr(transformers, f"{kind}Config")(**size, **heads, sliding_window=4)
+    net = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    ids = torch.randint(3, 40, (4, 12))
+    ids[1, :6] = ids[0, :6]
+    attention = torch.ones_like(ids)
+    attention[2, :2] = 0
+    attention[3, 9:] = 0
+    mask = attention[:, 6:].bool()
+    logp, _ = token_logp(net, ids, attention, mask)
+    whole = net(ids, attention_mask=attention, position_ids=positions_of(attention)).logits
+    expected = torch.log_softmax(whole[:, 5:-1], -1).gather(2, ids[:, 6:, None])[..., 0] * mask
+    assert torch.allclose(logp, expected, atol=1e-5)
+    both = [torch.autograd.grad(x.sum(), list(net.parameters())) for x in (logp, expected)]
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*both, strict=True))
+
+
 def test_bf16_sampler_has_its_own_log_probs_and_follows_the_policy():
     one = trainer(settings=replace(SMALL, bf16_sampler=True, learning_rate=1e-2))
     first, second = one.run()

@@ -61,27 +61,40 @@ def tiny_model(seed: int = 0) -> LlamaForCausalLM:
 TOKENIZER, MODEL = byte_tokenizer(), tiny_model()
 
 
+class Place:
+    """Stands in for a cache: which row of a script each row of the batch follows, and how far it is."""
+
+    def __init__(self, rows):
+        self.rows = torch.arange(rows)
+        self.step = 0
+
+    def batch_select_indices(self, rows):
+        self.rows = self.rows[rows]
+
+
 class Scripted:
-    """Says what it is told: row i, step t has all its probability on script[i][t], or the given logits at every step."""
+    """Row i, step t has all its probability on script[i][t], or the given logits at every step.
+
+    Row i is the i-th distinct prompt in the order of their tokens.
+    """
 
     device, config = torch.device("cpu"), SimpleNamespace(max_position_embeddings=None)
 
     def __init__(self, script=None, logits=None, eos=None):
-        self.script, self.logits, self.generation_config = (
-            script,
-            logits,
-            SimpleNamespace(eos_token_id=eos),
-        )
+        self.script = script
+        self.logits = logits
+        self.generation_config = SimpleNamespace(eos_token_id=eos)
 
-    def forward(self, input_ids, past_key_values, **_):
-        step = 0 if past_key_values is None else past_key_values
+    def forward(self, input_ids, past_key_values=None, **_):
+        place = past_key_values or Place(len(input_ids))
         logits = (
             torch.full((len(input_ids), 1, 257), -100.0) if self.logits is None else self.logits
         )
         if self.script is not None:
-            for i, row in enumerate(self.script):
-                logits[i, 0, row[step]] = 100.0
-        return SimpleNamespace(logits=logits, past_key_values=step + 1)
+            for i, row in enumerate(place.rows.tolist()):
+                logits[i, 0, self.script[row][place.step]] = 100.0
+        place.step += 1
+        return SimpleNamespace(logits=logits, past_key_values=place)
 
     __call__ = forward
 
@@ -105,7 +118,7 @@ def test_the_mask_ends_with_the_first_end_token_where_padding_is_the_end_token_t
     assert TOKENIZER.pad_token_id == end
     # row 0 goes on talking after its end, and ends again; row 1 never ends; row 2 ends at once; row 3 on the last token
     script = [[*ids("x"), end, *ids("y"), end], ids("abcd"), [end] * 4, [*ids("abc"), end]]
-    drawn = draw(Scripted(script), "aaaa", max_new_tokens=4)
+    drawn = draw(Scripted(script), "abcd", max_new_tokens=4)
     assert drawn.mask.tolist() == [
         [True, True, False, False],
         [True] * 4,
@@ -119,20 +132,19 @@ def test_the_mask_ends_with_the_first_end_token_where_padding_is_the_end_token_t
 
 def test_sampling_stops_when_every_row_has_ended():
     end = TOKENIZER.eos_token_id
-    assert draw(Scripted([[*ids("a"), end], [end, *ids("b")]]), max_new_tokens=50).mask.shape == (
-        2,
-        2,
-    )
+    drawn = draw(Scripted([[*ids("a"), end], [end, *ids("b")]]), "ab", max_new_tokens=50)
+    assert drawn.mask.shape == (2, 2)
 
 
 def test_every_end_token_of_the_generation_config_ends_a_completion():
     (x,) = ids("x")
-    drawn = draw(Scripted([ids("axb"), ids("abc")], eos=[7, x]), max_new_tokens=3)
+    drawn = draw(Scripted([ids("axb"), ids("abc")], eos=[7, x]), "ab", max_new_tokens=3)
     assert drawn.mask.sum(dim=1).tolist() == [2, 3]
 
 
 def test_the_token_that_completes_a_stop_text_is_the_last_and_counts_as_an_end():
-    drawn = draw(Scripted([ids("7. Q: 8"), ids("12 is it")]), max_new_tokens=7, stop=["Q:"])
+    script = [ids("7. Q: 8"), ids("12 is it")]
+    drawn = draw(Scripted(script), "ab", max_new_tokens=7, stop=["Q:"])
     assert drawn.mask.sum(dim=1).tolist() == [5, 7]
     assert drawn.truncated.tolist() == [False, True]
 

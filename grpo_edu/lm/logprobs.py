@@ -73,7 +73,8 @@ def token_logp(
 def _states(model: Any, field: str, ids: Tensor, attention: Tensor, width: int) -> Tensor:
     """``[N, T, ...]`` outputs that predict the T completion tokens; each prompt is read once."""
     prompt = ids.shape[1] - width
-    read, cache, row_prompt = read_prompts(model, ids[:, :prompt], attention[:, :prompt])
+    options = {"logits_to_keep": 1} if field == "logits" else {}
+    read, cache, row_prompt = read_prompts(model, ids[:, :prompt], attention[:, :prompt], **options)
     first = getattr(read, field)[row_prompt, -1:]
     if width == 1:
         return first

@@ -57,7 +57,11 @@ class Settings:
     refill: int = setting(0, "Draw new prompts for dead groups, in at most this many more rounds.")
     placebo: bool = setting(False, "Shuffle rewards inside each group before they are learnt from.")
     bf16: bool = setting(False, "Forward and backward passes in bfloat16 (autocast).")
-    bf16_sampler: bool = setting(False, "Sample from a bfloat16 copy of the policy.")
+    bf16_sampler: bool = setting(
+        False,
+        "Sample from a bfloat16 copy of the policy. On a CPU this is quicker only with bfloat16 "
+        "instructions (avx512_bf16 or amx_bf16 in lscpu), and slower without.",
+    )
     seed: int = setting(0, "The same seed gives the same run on the same machine.")
 
     def __post_init__(self) -> None:
