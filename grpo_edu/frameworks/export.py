@@ -117,7 +117,10 @@ def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
 
     def score(options: dict[str, Any]) -> tuple[int, int, int]:
         left_out: list[str] = []
-        got = recipe_of(table, options, version, left_out=left_out)
+        try:
+            got = recipe_of(table, options, version, left_out=left_out)
+        except (TypeError, ValueError):  # an option without the other one that it needs
+            return (1000, 0, 0)
         wrong = sum(not _same_formula(recipe, got, axis) for axis in AXES) + 10 * len(left_out)
         return (
             wrong,

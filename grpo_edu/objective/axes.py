@@ -96,7 +96,7 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
     "lam": Probability,
     "length": Positive,
     "log_cap": Annotated[float, partial(number, low=0.0, high=20.0)],
-    "low": NonNegative,
+    "low": float,
     "steps": Positive,
     "tau_neg": Positive,
     "tau_pos": Positive,
