@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -50,7 +51,7 @@ def number(name: str, value: Any, low: float = -LARGEST, high: float = LARGEST) 
     return _in_range(name, value, numbers.Real, "a number", low, high)
 
 
-def whole_number(name: str, value: Any, low: float = -(2**53), high: float = 2**53) -> int:
+def whole_number(name: str, value: Any, low: float = -1e15, high: float = 1e15) -> int:
     """A whole number from ``low`` to ``high``; 8.0 is not one.
 
     Raises:
@@ -142,10 +143,25 @@ def at_most(what: str, amount: float, limit: float) -> None:
         )
 
 
+def at_most_power(what: str, base: float, exponent: float, limit: float) -> None:
+    """The same for ``base ** exponent``, which is never computed."""
+    if exponent * math.log(base) > math.log(limit):
+        raise ValueError(
+            f"{what} would be {base:g} ** {exponent:g}, more than the limit of {limit:.3g}: choose smaller sizes."
+        )
+
+
 Probability = Annotated[float, probability]
 OpenProbability = Annotated[float, functools.partial(number, low=1e-9, high=1 - 1e-9)]
 NonNegative = Annotated[float, functools.partial(number, low=0.0)]
 Positive = Annotated[float, functools.partial(number, low=1e-12, high=1e12)]
+LogProbs = Annotated[Tensor, functools.partial(tensor, dims="A", low=-1e15, high=1e-5)]
+Logits = Annotated[Tensor, functools.partial(tensor, dims="A", low=-1e15, high=1e15)]
+Logit = Annotated[float, functools.partial(number, low=-20.0, high=20.0)]
+Hazard = Annotated[float, functools.partial(number, low=1e-6, high=1 - 1e-6)]
+Cap = Annotated[int, functools.partial(whole_number, low=1, high=4096)]
+Ddof = Annotated[int, functools.partial(whole_number, low=0, high=1)]
+Alpha = Annotated[float, functools.partial(number, low=-10.0, high=10.0)]
 GroupSize = Annotated[int, functools.partial(whole_number, low=2, high=512)]
 Count = Annotated[int, functools.partial(whole_number, low=1, high=10**6)]
 Index = Annotated[int, functools.partial(whole_number, low=0, high=2**31)]
@@ -174,9 +190,23 @@ def checked(function: F) -> F:
         for name, check in checks().items():
             if name in bound.arguments:
                 bound.arguments[name] = check(name, bound.arguments[name])
+        _same_sizes(bound.arguments, checks())
         return function(*bound.args, **bound.kwargs)
 
     return cast(F, door)
+
+
+def _same_sizes(arguments: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    """A letter in the dimensions of several tensors stands for one size."""
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, value in arguments.items():
+        dims = getattr(checks.get(name), "keywords", {}).get("dims", "")
+        for letter, size in zip(dims.split(), getattr(value, "shape", ()), strict=False):
+            first, expected = sizes.setdefault(letter, (name, size))
+            if size != expected:
+                raise ValueError(
+                    f"{name} has {letter} = {size} entries but {first} has {expected}: they must agree."
+                )
 
 
 def check_of(hint: Any) -> Check:

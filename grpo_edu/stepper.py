@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import Index, checked
 from .objective import advantages as adv
 from .objective import aggregation as agg
 from .objective import axes, kl
 from .objective import surrogates as sur
+from .objective.catalog import AnyRecipe
 from .objective.recipe import Recipe
 from .rollouts import Rollouts
 from .weights import factors
@@ -56,11 +58,12 @@ class Stepped:
         return f"<p>{escape(self.recipe.name)}: completion {self.completion}, token {self.position}</p><table>{head}{rows}</table>"
 
 
+@checked
 def step_through(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     rollouts: Rollouts,
-    completion: int,
-    position: int,
+    completion: Index,
+    position: Index,
     micro_batch: Tensor | None = None,
 ) -> Stepped:
     """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its gradient weight.
@@ -80,7 +83,7 @@ def step_through(
         or not rollouts.mask[completion, position]
     ):
         raise IndexError(
-            f"token {completion},{position} is not a trained token: expected a completion 0 to {rows - 1} and a position below its "
+            f"completion, position {completion},{position} is not a trained token: expected a completion 0 to {rows - 1} and a position below its "
             f"length ({', '.join(map(str, rollouts.lengths.tolist()[:8]))}, …)."
         )
     n = _numbers(recipe, rollouts, completion, position, micro_batch)

@@ -151,9 +151,7 @@ def test_two_completions_always_get_plus_minus_one_over_root_two(gap):
 def test_group_std_has_no_hidden_ddof_or_eps(name):
     bound = {"ddof": 1, "eps": 0.0}
     del bound[name]
-    with pytest.raises(
-        TypeError, match=f"no value for its setting {name}: bind one"
-    ):
+    with pytest.raises(TypeError, match=f"no value for its setting {name}: bind one"):
         advantages([1, 0], scale=partial(group_std, **bound))
 
 

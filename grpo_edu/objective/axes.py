@@ -13,14 +13,15 @@ from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from ..checks import (
+    Alpha,
     Count,
+    Ddof,
     NonNegative,
     Positive,
     Probability,
     check_of,
     number,
     shown,
-    whole_number,
 )
 
 Choice = Callable[..., Any]
@@ -74,7 +75,7 @@ def inputs_at(axis: str) -> list[str]:
 Beta = Annotated[float, partial(number, low=0.0, high=1e6)]
 SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has it
     "alone": NonNegative,
-    "alpha": Annotated[float, partial(number, low=-10.0, high=10.0)],
+    "alpha": Alpha,
     "average": bool,
     "baseline": Choice,
     "beta": Beta,
@@ -82,7 +83,7 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
     "cap": Positive,
     "count_eps": NonNegative,
     "count_masked_rows": bool,
-    "ddof": Annotated[int, partial(whole_number, low=0, high=1)],
+    "ddof": Ddof,
     "eps": NonNegative,
     "eps_high": NonNegative,
     "eps_low": NonNegative,

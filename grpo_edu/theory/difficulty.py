@@ -14,14 +14,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from ..checks import (
+    Count,
+    Ddof,
+    GroupSize,
+    NonNegative,
+    OpenProbability,
+    Positive,
+    Probability,
+    checked,
+    tensor,
+)
 from ..objective import axes
+from ..objective.catalog import AnyRecipe
 from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
+
+Gap = Annotated[Tensor, partial(tensor, dims="G")]
 
 
 def neutral_rollouts(
@@ -66,19 +82,22 @@ def gaps(recipe: Recipe, size: int) -> Tensor:
     return right[1:] - wrong[:-1]
 
 
-def weight(recipe: Recipe, p: float, size: int) -> float:
+@checked
+def weight(recipe: AnyRecipe, p: Probability, size: GroupSize) -> float:
     r"""w_G(p) of a recipe's advantage; 1 for REINFORCE and RLOO, (G-1)/G for Dr. GRPO."""
     return weight_of(gaps(recipe, size), p)
 
 
-def weight_of(gap: Tensor, p: float) -> float:
+@checked
+def weight_of(gap: Gap, p: Probability) -> float:
     r"""w_G(p) from the ``[G]`` gaps, for who needs it at many p."""
     size = len(gap)
     chances = [math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s) for s in range(size)]
     return sum(c * g for c, g in zip(chances, gap.tolist(), strict=True))
 
 
-def objective(recipe: Recipe, p: float, size: int) -> float:
+@checked
+def objective(recipe: AnyRecipe, p: Probability, size: GroupSize) -> float:
     r"""h_G(p), what is climbed: h' = w, h(0) = 0.
 
     .. math:: h_G(p) = \frac{1}{G} \sum_s (b_s - a_s)\, P[\mathrm{Bin}(G, p) \ge s+1]
@@ -86,14 +105,18 @@ def objective(recipe: Recipe, p: float, size: int) -> float:
     return objective_of(gaps(recipe, size), p)
 
 
-def objective_of(gap: Tensor, p: float) -> float:
+@checked
+def objective_of(gap: Gap, p: Probability) -> float:
     r"""h_G(p) from the ``[G]`` gaps."""
     size = len(gap)
     bins = [math.comb(size, k) * p**k * (1 - p) ** (size - k) for k in range(size + 1)]
     return sum(g * sum(bins[s + 1 :]) for s, g in enumerate(gap.tolist())) / size
 
 
-def std_weight(p: float, size: int, *, ddof: int = 0, eps: float = 0.0) -> float:
+@checked
+def std_weight(
+    p: OpenProbability, size: GroupSize, *, ddof: Ddof = 0, eps: NonNegative = 0.0
+) -> float:
     r"""Closed form for the group std: :math:`E[\sigma_K^2 / (c\,\sigma_K + \epsilon)] / (p(1-p))`, c the ddof factor.
 
     Flat at G = 2 (1) and G = 3 (√2): there the std makes no difficulty bias. As p → 0 it tends to √(G-1), it does not diverge.
@@ -108,32 +131,38 @@ def std_weight(p: float, size: int, *, ddof: int = 0, eps: float = 0.0) -> float
     return total / (p * (1 - p))
 
 
-def infinite_std_weight(p: float) -> float:
+@checked
+def infinite_std_weight(p: OpenProbability) -> float:
     r"""G → ∞: :math:`1/\sqrt{p(1-p)}`, the picture most texts draw."""
     return 1 / math.sqrt(p * (1 - p))
 
 
-def maxrl_weight(p: float, order: int) -> float:
+@checked
+def maxrl_weight(p: Probability, order: Count) -> float:
     r""":math:`\sum_{k=1}^{T} (1-p)^{k-1}`, the order-T expansion of 1/p; with centred advantages T = G-1."""
     return sum((1 - p) ** (k - 1) for k in range(1, order + 1))
 
 
-def pass_at_k_weight(p: float, k: int) -> float:
+@checked
+def pass_at_k_weight(p: Probability, k: Count) -> float:
     r""":math:`k(1-p)^{k-1} = \frac{d}{dp}\,(1-(1-p)^k)`."""
     return k * (1 - p) ** (k - 1)
 
 
-def silent_probability(p: float, size: int) -> float:
+@checked
+def silent_probability(p: Probability, size: GroupSize) -> float:
     r"""Chance that a group gives no signal: :math:`p^G + (1-p)^G`."""
     return p**size + (1 - p) ** size
 
 
-def conditional_baseline(p: float, size: int) -> float:
+@checked
+def conditional_baseline(p: OpenProbability, size: GroupSize) -> float:
     r"""Mean of the group mean over groups that are not silent: :math:`(p - p^G)/(1 - p^G - (1-p)^G)`; above p iff p < 1/2."""
     return (p - p**size) / (1 - silent_probability(p, size))
 
 
-def rerolled_weight(recipe: Recipe, p: float, size: int) -> float:
+@checked
+def rerolled_weight(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> float:
     r"""Dynamic sampling that re-rolls the *same* prompt until its group is mixed: w / (1 - silent), silent groups giving nothing.
 
     (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
@@ -141,7 +170,8 @@ def rerolled_weight(recipe: Recipe, p: float, size: int) -> float:
     return weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
 
-def frames(w: float, p: float) -> dict[str, float]:
+@checked
+def frames(w: float, p: Probability) -> dict[str, float]:
     r"""One update, three yardsticks: relative to :math:`\nabla p`, to the score gap (and the logit of p), and to :math:`\nabla \log p`.
 
     "The std over-weights the extremes" is true of the first, "it over-weights the middle" of the second, "it under-weights hard
@@ -150,7 +180,10 @@ def frames(w: float, p: float) -> dict[str, float]:
     return {"probability": w, "score": w * p * (1 - p), "log-probability": w * p}
 
 
-def refilled_weights(recipe: Recipe, pass_rates: Sequence[float], size: int) -> list[float]:
+@checked
+def refilled_weights(
+    recipe: AnyRecipe, pass_rates: Sequence[OpenProbability], size: GroupSize
+) -> list[float]:
     r"""Dynamic sampling that replaces a silent group by one of a *new* prompt: every weight is divided by the same number.
 
     .. math:: w_q \;/\; \mathrm{mean}_{q'}\big(1 - p_{q'}^G - (1-p_{q'})^G\big)
@@ -178,7 +211,8 @@ def without_silent_groups(recipe: Recipe) -> Recipe:
     )
 
 
-def softmax_weight(p: float, size: int, tau: float) -> float:
+@checked
+def softmax_weight(p: Probability, size: GroupSize, tau: Positive) -> float:
     r"""w of :math:`A_i = G\,\mathrm{softmax}(r/\tau)_i - 1`: MaxRL of order G-1 as τ → 0, (G-1)/(G τ) as τ → ∞.
 
     .. math:: b_s - a_s = \frac{G}{s+1+(G-1-s)y} - \frac{G\,y}{s+(G-s)y},\qquad y = e^{-1/\tau}
@@ -193,12 +227,16 @@ def softmax_weight(p: float, size: int, tau: float) -> float:
     return total
 
 
-def large_group_std_weight(p: float, size: int) -> float:
+@checked
+def large_group_std_weight(p: OpenProbability, size: GroupSize) -> float:
     r"""The next term behind the infinite picture: :math:`\frac{1}{\sqrt{p(1-p)}}\Big(1 - \frac{1}{8Gp(1-p)}\Big)`, where Gp(1-p) is large."""
     return infinite_std_weight(p) * (1 - 1 / (8 * size * p * (1 - p)))
 
 
-def climb_time(w: Callable[[float], float], start: float, goal: float, points: int = 2000) -> float:
+@checked
+def climb_time(
+    w: Callable[[float], float], start: OpenProbability, goal: OpenProbability, points: Count = 2000
+) -> float:
     r"""Time that the flow of one prompt with its own logit takes from one pass rate to another.
 
     .. math:: \frac{dz}{dt} = w(p)\,p(1-p),\quad p = \sigma(z)\quad\Rightarrow\quad t = \int \frac{dz}{w(p)\,p(1-p)}

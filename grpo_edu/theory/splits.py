@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Annotated
+
 from torch import Tensor
 
+from ..checks import checked, tensor
 from ..objective.groups import total
 
+Amounts = Annotated[Tensor, partial(tensor, dims="N", low=0.0)]
 
-def mean_of_means_factor(amount: Tensor, micro_batch: Tensor) -> Tensor:
+
+@checked
+def mean_of_means_factor(amount: Amounts, micro_batch: Tensor) -> Tensor:
     r"""``[N]`` weight of a row in the mean of micro-batch means, divided by its weight in the mean over the step.
 
     .. math:: \frac{\sum_j a_j}{M \sum_{j \in b(i)} a_j}

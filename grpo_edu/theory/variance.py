@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-from ..objective.recipe import Recipe
+from ..checks import Cap, GroupSize, Hazard, OpenProbability, checked
+from ..objective.catalog import AnyRecipe
 from .difficulty import advantages_by_count
 from .length import branch
 
 
-def advantage_noise(recipe: Recipe, p: float, size: int) -> float:
+@checked
+def advantage_noise(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> float:
     r"""Relative variance of the gradient of one group by the logit of p, one token per completion; a common factor cancels.
 
     .. math:: \frac{\mathrm{Var}(g_K)}{(E\,g_K)^2},\qquad g_K = \frac{1}{G}\big(K A_+(K)(1-p) - (G-K) A_-(K)\,p\big),\quad K \sim \mathrm{Bin}(G, p)
@@ -23,7 +25,8 @@ def advantage_noise(recipe: Recipe, p: float, size: int) -> float:
     return second / first**2 - 1
 
 
-def score_energy(p: float, hazards: tuple[float, float], cap: int) -> float:
+@checked
+def score_energy(p: OpenProbability, hazards: tuple[Hazard, Hazard], cap: Cap) -> float:
     r"""Mean squared score of a completion of the two-branch policy: squares of its tokens add, so it grows with the length.
 
     .. math:: E\|S\|^2 = \sum_t E\|s_t\|^2 = p(1-p) + p\,s_+(1-s_+)E[L|+] + (1-p)\,s_-(1-s_-)E[L|-]
