@@ -180,7 +180,9 @@ def checked(function: F) -> F:
 
     @functools.cache
     def checks() -> dict[str, Check]:
-        bare = types.FunctionType(function.__code__, function.__globals__)
+        bare = types.FunctionType(
+            function.__code__, function.__globals__, closure=function.__closure__
+        )
         bare.__annotations__ = {n: a for n, a in function.__annotations__.items() if n != "return"}
         return {n: check_of(hint) for n, hint in get_type_hints(bare, include_extras=True).items()}
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import checked
 from .rollouts import Rollouts
 
 REQUIRED = ("group_id", "tokens", "logp", "reward")
@@ -22,6 +23,7 @@ def shipped() -> Path:
     return Path(str(resources.files("grpo_edu"))) / "data" / "smollm2_arithmetic.jsonl"
 
 
+@checked
 def read_completions(
     path: str | Path | None = None, *, dtype: torch.dtype = torch.float64
 ) -> Rollouts:

@@ -206,7 +206,7 @@ def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
 
 def _numbers(name: str, value: Any, dtype: torch.dtype) -> Tensor:
     """A number, a list of numbers (or of lists of them) or a tensor, as a tensor."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
         return torch.stack(
             [_numbers(f"{name}[{i}]", entry, dtype) for i, entry in enumerate(value)]
         )

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .checks import Count, checked
 from .objective import axes
+from .objective.catalog import AnyRecipe
 from .objective.recipe import Plan, Recipe
 from .rollouts import Rollouts
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> Tensor:
+@checked
+def token_weights(
+    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+) -> Tensor:
     r"""The exact push on every token, ``[N, T]``: :math:`-\partial \mathcal{L}/\partial \log\pi_\theta(o_{it})`, by autograd.
 
     Args:
@@ -40,7 +45,8 @@ def token_weights(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None
     return 0.0 - torch.autograd.grad(loss, leaf)[0]
 
 
-def split(rows: int, parts: int) -> Tensor:
+@checked
+def split(rows: Count, parts: Count) -> Tensor:
     """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
     if not 1 <= parts <= rows:
         raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")
@@ -79,7 +85,10 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
     }
 
 
-def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> pd.DataFrame:
+@checked
+def ledger(
+    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+) -> pd.DataFrame:
     """One row per trained token: why its weight is what it is.
 
     Columns: ``completion``, ``position``, ``token`` (where texts are known), ``group``, ``reward``, ``advantage``,
@@ -109,7 +118,10 @@ def ledger(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None
     return table
 
 
-def summary(recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None = None) -> pd.DataFrame:
+@checked
+def summary(
+    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+) -> pd.DataFrame:
     """One row per completion: ``completion, group, reward, length, advantage, push_per_token, share``.
 
     ``push_per_token`` is the mean signed weight of its tokens, ``share`` its signed part of the step's total |weight|.

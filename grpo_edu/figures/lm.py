@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..checks import checked
 from ..lm import analysis
 from ..lm.experiments import read
 from ..plots import lm as plots
@@ -15,6 +16,7 @@ from .registry import Figured, register
 RECORDED = Path(__file__).resolve().parent.parent.parent / "figures" / "data" / "lm"
 
 
+@checked
 def recorded(name: str) -> pd.DataFrame:
     """The runs of an experiment, as committed.
 

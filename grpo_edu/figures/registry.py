@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..checks import checked
 from ..files import replacing
 from ..plots.style import styled
 
@@ -59,6 +60,7 @@ FIGURES: dict[str, Figured] = {}
 COMMITTED = Path(__file__).resolve().parents[2] / "figures"
 
 
+@checked
 def recorded_table(name: str) -> pd.DataFrame:
     """The committed table of a figure, from the repository's ``figures/data``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..checks import checked
 from ..objective.recipe import Recipe
 from ..theory.difficulty import neutral_rollouts
 from .explain import band, penalty, push, stripped
@@ -21,6 +22,7 @@ def success_and_failure(recipe: Recipe) -> tuple[float, float]:
     return right, wrong
 
 
+@checked
 def effective_table(name: str = "grpo") -> pd.DataFrame:
     """One row for every framework that has a preset of this name, and for every version at which it became another loss.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..biases import difficulty_bias, length_bias
+from ..checks import checked
 from ..objective import axes
 from ..objective.advantages import given as given_advantage
 from ..objective.advantages import unscaled
@@ -163,6 +164,7 @@ class Verdict:
         }
 
 
+@checked
 def explain(
     source: str | Path, framework: str | None = None, version: str | None = None
 ) -> Verdict:

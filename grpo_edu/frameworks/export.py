@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ..checks import checked
 from ..objective import axes
 from ..objective.axes import Choice
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import AXES, Recipe
 from . import labels
 from .expressions import evaluate, holds, in_range
@@ -56,7 +58,8 @@ class Exported:
         return "\n".join([*notes, self.text])
 
 
-def export(recipe: Recipe, to: str, version: str | None = None) -> Exported:
+@checked
+def export(recipe: AnyRecipe, to: str, version: str | None = None) -> Exported:
     """The settings of ``trl``, ``verl`` or ``openrlhf`` that come nearest to a recipe.
 
     Args:

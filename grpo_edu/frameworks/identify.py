@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import checked
 from ..objective import advantages as adv
 from ..objective import aggregation as agg
 from ..objective import axes, kl
@@ -172,6 +173,7 @@ class Probe:
         return torch.zeros_like(leaf) if gradient is None else -gradient
 
 
+@checked
 def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
     """Probe a loss function and say what it is.
 

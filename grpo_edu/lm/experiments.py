@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tqdm import tqdm
 
+from ..checks import checked
 from ..files import replacing
 from ..objective import advantages
 from ..objective.catalog import STD, recipe
@@ -281,6 +282,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 
 
+@checked
 def experiment(name: str, quick: bool = False) -> Experiment:
     """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two cores.
 
@@ -288,7 +290,7 @@ def experiment(name: str, quick: bool = False) -> Experiment:
         ValueError: no such experiment.
     """
     if name not in EXPERIMENTS:
-        raise ValueError(f"experiment is '{name}': expected one of {', '.join(EXPERIMENTS)}.")
+        raise ValueError(f"experiment name is '{name}': expected one of {', '.join(EXPERIMENTS)}.")
     return replace(EXPERIMENTS[name], **QUICK[name]) if quick else EXPERIMENTS[name]
 
 

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import checked
 from .generate import Environment
 from .tasks import Question, Task
 
@@ -107,6 +108,7 @@ def slips(variant: str) -> dict[int, float]:
     return CONSTANT_SLIP if variant == "rising" else SLIP
 
 
+@checked
 def task(variant: str = "after") -> Task:
     """The lab task; levels take turns, digits are drawn."""
 
@@ -128,6 +130,7 @@ def question(level: int, generator: torch.Generator) -> Question:
     return Question("".join(map(str, digits)) + "=", "".join(map(str, sorted(digits))), level)
 
 
+@checked
 def reward(completion: str, answer: str) -> float:
     """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?,,", "2358") == 1.0``"""
     digits, found, _ = completion.partition("#")
@@ -166,6 +169,7 @@ def warm_start_path(variant: str, number: int) -> Path:
     return Path(str(resources.files("grpo_edu"))) / "data" / f"lab_{variant}_{number}.safetensors"
 
 
+@checked
 def warm_start(variant: str = "after", number: int = 0) -> tuple[Any, Any]:
     """A shipped warm start and its tokenizer. Weights are stored in float16 and loaded in float32.
 

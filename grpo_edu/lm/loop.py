@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .. import checks
+from ..checks import one_of, whole_number
 from ..objective.groups import is_dead
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
-from ..toys.training import OPTIMIZERS, needs_reference, one_of, shuffled, whole
+from ..toys.training import OPTIMIZERS, needs_reference, shuffled
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
@@ -77,17 +79,14 @@ class Settings:
             "seed": 0,
         }
         for name, smallest in least.items():
-            whole(name, getattr(self, name), smallest)
+            whole_number(name, getattr(self, name), smallest, 2**40)
         if self.max_new_tokens is not None:
-            whole("max_new_tokens", self.max_new_tokens, 1)
+            whole_number("max_new_tokens", self.max_new_tokens, 1, 2**40)
         one_of("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} is {getattr(self, name)}: expected a positive number.")
-        if self.max_norm is not None and not self.max_norm > 0:
-            raise ValueError(
-                f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping."
-            )
+            checks.number(name, getattr(self, name), 1e-12, 1e12)
+        if self.max_norm is not None:
+            checks.number("max_norm", self.max_norm, 1e-12, 1e12)
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
                 f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."

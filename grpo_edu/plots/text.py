@@ -10,7 +10,8 @@ from matplotlib import colormaps
 from matplotlib.colors import TwoSlopeNorm, to_hex
 from torch import Tensor
 
-from ..objective.recipe import Recipe
+from ..checks import Index, checked
+from ..objective.catalog import AnyRecipe
 from ..rollouts import Rollouts
 from .heatmap import common_scale, panel_data
 from .style import SIGNED
@@ -38,12 +39,13 @@ class Html(str):
         return str(self)
 
 
+@checked
 def weights_on_text(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     rollouts: Rollouts,
     micro_batch: Tensor | None = None,
     *,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[Index] | None = None,
     relative: bool = False,
 ) -> Html:
     """Completions as text, each token coloured by its signed weight, recipes side by side on one scale, with a legend.

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import NonNegative, Positive, Probability, checked, tensor
 from ..objective import axes
 
-Surrogate = Annotated[axes.Choice, lambda _, value: axes.check(value, "surrogate") or value]
+Surrogate = Annotated[axes.Choice, axes.choice_of("surrogate")]
 Ratios = Annotated[Tensor, partial(tensor, dims="R", low=1e-12, high=1e12)]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import Cap, Count, Hazard, Probability, at_most_power, checked
+from ..checks import Cap, Count, Hazard, OpenProbability, Probability, at_most_power, checked
 from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
@@ -105,7 +105,12 @@ def expected_gradient(
 
 @checked
 def relative_variance(
-    recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
+    recipe: AnyRecipe,
+    p: OpenProbability,
+    stop_right: Hazard,
+    stop_wrong: Hazard,
+    size: Count,
+    cap: Cap,
 ) -> float:
     r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common factor cancels."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import Count, Logits, LogProbs, NonNegative, Positive, checked
 from ..objective import axes
 
-Estimator = Annotated[axes.Choice, lambda _, value: axes.check(value, "kl") or value]
+Estimator = Annotated[axes.Choice, axes.choice_of("kl")]
 
 
 @checked

@@ -48,6 +48,14 @@ def _agree(name: str, found: int, logits: Logits) -> None:
         )
 
 
+def spelt(vocabulary: str, logits: Logits) -> None:
+    """One letter per token of the policy."""
+    if len(vocabulary) != logits[0].shape[1]:
+        raise ValueError(
+            f"vocabulary has {len(vocabulary)} letters: expected {logits[0].shape[1]}."
+        )
+
+
 @checked
 def uniform(vocabulary: Count, horizon: Count) -> list[Tensor]:
     """Logits of the policy that draws every token evenly."""
@@ -180,10 +188,7 @@ def state_table(logits: Logits, reward: Rewards, vocabulary: str) -> pd.DataFram
     """One row per prefix: ``V``, and ``Q`` and ``A`` of each next token."""
     import pandas as pd
 
-    if len(vocabulary) != logits[0].shape[1]:
-        raise ValueError(
-            f"vocabulary has {len(vocabulary)} letters: expected {logits[0].shape[1]}."
-        )
+    spelt(vocabulary, logits)
     v, a, rows = values(logits, reward), advantages(logits, reward), []
     for depth in range(len(logits)):
         for i, prefix in enumerate(words(vocabulary, depth)):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..checks import whole_number
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
 from ..objective.surrogates import ppo_clip
-from .training import Draw, Seen, Training, checked, learn, shuffled, uniform, whole
+from .training import Draw, Seen, Training, learn, shuffled, trainable, uniform
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +43,8 @@ class Arms:
     logits_seed: int = 0
 
     def __post_init__(self) -> None:
-        whole("arms", self.arms, 2)
-        whole("right", self.right, 1)
+        whole_number("arms", self.arms, 2, 10**6)
+        whole_number("right", self.right, 1, 10**6)
         if self.right >= self.arms:
             raise ValueError(f"right is {self.right}: expected fewer than arms = {self.arms}.")
         if not self.spread >= 0:
@@ -118,7 +119,7 @@ def train(
     setting = setting or Arms()
     training = training or Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
     return learn(
-        checked(clip_recipes() if recipes is None else recipes),
+        trainable(clip_recipes() if recipes is None else recipes),
         setting.start(training.prompts),
         lambda theta, sources: draw(theta, setting, training, sources),
         partial(logp_of, training.samples),

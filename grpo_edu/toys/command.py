@@ -233,9 +233,9 @@ def _training(
 def _named(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
     """Catalog recipes; the exact flow leaves a KL term out (it keeps the recipe's name)."""
     from ..objective.catalog import recipe
-    from .training import checked
+    from .training import trainable
 
-    chosen = checked([recipe(name) for name in dict.fromkeys(names)])
+    chosen = trainable([recipe(name) for name in dict.fromkeys(names)])
     if without_kl and any(one.kl for one in chosen):
         left = ", ".join(one.name for one in chosen if one.kl)
         typer.echo(f"note: the expected update leaves out the KL term of {left}.", err=True)

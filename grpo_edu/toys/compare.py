@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import Positive, check_of, checked, instance, one_of
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import token_weights
-from .training import Training, one_of
+from .training import Training
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +72,7 @@ def intervals(
 ) -> pd.DataFrame:
     """Mean and 95 % interval of a column over seeds: ``by``, ``mean, low, high, seeds``. One seed has no interval: NaN; NaN are left out."""
     if value not in table:
-        raise ValueError(
-            f"value is '{value}': expected a column of the table: {', '.join(table.columns)}."
-        )
+        raise ValueError(f"column {value!r}: expected one of {', '.join(table.columns)}.")
     grouped = table.groupby(list(by), sort=False)[value]
     out = grouped.agg(mean="mean", std="std", seeds="count").reset_index()
     quantile = [t_quantile(n - 1) if n > 1 else float("nan") for n in out["seeds"]]
@@ -82,7 +82,10 @@ def intervals(
     return out
 
 
-def push_sizes(recipes: Recipe | Sequence[Recipe], batches: Sequence[Rollouts]) -> dict[str, float]:
+@checked
+def push_sizes(
+    recipes: AnyRecipe | Sequence[AnyRecipe], batches: Sequence[Rollouts]
+) -> dict[str, float]:
     """Mean total push, the sum of absolute gradient weights over all tokens, of each recipe over the batches (``stopping.rollouts``, say).
 
     A KL term without ``ref_logp`` is left out, as at step 0, where it has no gradient.
@@ -109,8 +112,9 @@ def gradient_sizes(
     return {str(name): float(norm) for name, norm in norms.items()}
 
 
+@checked
 def matched_learning_rate(
-    sizes: Mapping[str, float], learning_rate: float, reference: str | None = None
+    sizes: Mapping[str, Positive], learning_rate: Positive, reference: str | None = None
 ) -> dict[str, float]:
     """Learning rates under which every recipe's first step has the size that the reference has at ``learning_rate``.
 
@@ -137,6 +141,8 @@ def last_step(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """One row per recipe: mean and 95 % interval of each column at the last step, as text ``mean [low, high]``."""
     import pandas as pd
 
+    instance("table", table, pd.DataFrame)
+    check_of(Sequence[str])("columns", columns)
     end = table.loc[table["step"] == table["step"].max()]
     shown = {
         column: intervals(end, column, by=["recipe"]).set_index("recipe") for column in columns

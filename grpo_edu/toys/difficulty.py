@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ..objective.recipe import Recipe
-from .training import Draw, Seen, Training, checked, generators, learn, one_of, shuffled, whole
+from ..checks import Cap, Index, Positive, checked, number, one_of, whole_number
+from ..objective.catalog import AnyRecipe
+from .training import Draw, Seen, Training, generators, learn, shuffled, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,9 +58,11 @@ class Difficulty:
 
     def __post_init__(self) -> None:
         for name, least in (("prompts", 1), ("features", 0), ("rounds", 1), ("buckets", 1)):
-            whole(name, getattr(self, name), least)
+            whole_number(name, getattr(self, name), least, 10**6)
         one_of("sampling", self.sampling, SAMPLING)
         one_of("spacing", self.spacing, ("log", "logit"))
+        number("hardest", self.hardest, 0.0, 1.0)
+        number("easiest", self.easiest, 0.0, 1.0)
         if not 0 < self.hardest <= self.easiest < 1:
             raise ValueError(
                 f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 < hardest <= easiest < 1."
@@ -170,13 +173,14 @@ def logp_of(setting: Difficulty, theta: Tensor, actions: tuple[Tensor, ...]) -> 
     return torch.where(right, logsigmoid(logit), logsigmoid(-logit))[:, None]
 
 
+@checked
 def train(
-    recipes: Recipe | Sequence[Recipe],
+    recipes: AnyRecipe | Sequence[AnyRecipe],
     setting: Difficulty | None = None,
     training: Training | None = None,
     *,
-    seeds: int | Sequence[int] = 8,
-    learning_rates: Mapping[str, float] | None = None,
+    seeds: Cap | Sequence[Index] = 8,
+    learning_rates: Mapping[str, Positive] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Train on the prompt set. Level of evidence: simulated.
@@ -204,7 +208,7 @@ def train(
         raise ValueError(
             f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that."
         )
-    chosen = checked(recipes)
+    chosen = trainable(recipes)
     spent = torch.zeros(2, len(generators(seeds)[0]) * len(chosen), dtype=torch.float64)
     return learn(
         chosen,

@@ -25,7 +25,7 @@ from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .stopping import Stopping, columns_at
-from .training import Training, checked, tidy
+from .training import Training, tidy, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -263,7 +263,7 @@ def flow(
         As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm`` is that of the expectation.
     """
     policy, training = policy or Stopping(), training or Training()
-    chosen, rows = checked(recipes), []
+    chosen, rows = trainable(recipes), []
     rates = torch.tensor(
         [(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen],
         dtype=torch.float64,

@@ -22,21 +22,33 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import (
+    Cap,
+    Index,
+    OpenProbability,
+    Positive,
+    check_of,
+    checked,
+    instance,
+    number,
+    one_of,
+    shown,
+    whole_number,
+)
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .training import (
     Draw,
     Seen,
     Training,
-    checked,
     differentiate,
     generators,
     learn,
     needs_reference,
-    one_of,
     shuffled,
+    trainable,
     uniform,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -69,16 +81,11 @@ class Stopping:
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, MODES)
-        whole("cap", self.cap, 2)
+        whole_number("cap", self.cap, 2, 10**5)
+        instance("truncated_fails", self.truncated_fails, bool)
         for name in ("hazard_right", "hazard_wrong", "slip"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, ends excluded."
-                )
-        if not self.attempts or any(not 0 < p < 1 for p in self.attempts):
-            raise ValueError(
-                f"right is {self.right}: expected a probability between 0 and 1, ends excluded, or a tuple of them."
-            )
+            number(name, getattr(self, name), 1e-9, 1 - 1e-9)
+        check_of(tuple[OpenProbability, ...])("right", self.attempts)
 
     @property
     def attempts(self) -> tuple[float, ...]:
@@ -155,13 +162,14 @@ def logp_of(policy: Stopping, samples: int, theta: Tensor, actions: tuple[Tensor
     return torch.cat([first[:, None], tokens[:, 1:]], dim=1)
 
 
+@checked
 def train(
-    recipes: Recipe | Sequence[Recipe],
+    recipes: AnyRecipe | Sequence[AnyRecipe],
     policy: Stopping | None = None,
     training: Training | None = None,
     *,
-    seeds: int | Sequence[int] = 8,
-    learning_rates: Mapping[str, float] | None = None,
+    seeds: Cap | Sequence[Index] = 8,
+    learning_rates: Mapping[str, Positive] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Train by sampling. Level of evidence: simulated.
@@ -182,7 +190,7 @@ def train(
     policy, training = policy or Stopping(), training or Training()
     fit_prompts(policy, training)
     return learn(
-        checked(recipes),
+        trainable(recipes),
         policy.start()[0],
         lambda theta, sources: draw(theta, policy, training, sources),
         partial(logp_of, policy, training.samples),
@@ -251,12 +259,15 @@ def columns_at(
     }
 
 
+@checked
 def rollouts(
-    policy: Stopping, training: Training, seed: int = 0, theta: Tensor | None = None
+    policy: Stopping, training: Training, seed: Index = 0, theta: Tensor | None = None
 ) -> Rollouts:
     """One step's completions as checked ``Rollouts``, to look at with the package's other tools; ``theta`` ``[2 + K]``, None: step 0."""
     fit_prompts(policy, training)
     at = policy.start() if theta is None else theta[None]
+    if at.shape != policy.start().shape or not at.is_floating_point():
+        raise ValueError(f"theta is {shown(theta)}: expected [{policy.start().shape[1]}] numbers.")
     batch = draw(at, policy, training, generators([seed])[1])
     return Rollouts(
         logp=logp_of(policy, training.samples, at[0], tuple(a[0] for a in batch.actions)),
@@ -274,7 +285,7 @@ def first_gradient(
     """``[S, 2 + K]`` the sampled gradient of the loss at step 0, one rollout per seed."""
     fit_prompts(policy, training)
     (numbers, sources), log_probs = generators(seeds), partial(logp_of, policy, training.samples)
-    theta, chosen = policy.start(len(numbers)), checked(recipe)
+    theta, chosen = policy.start(len(numbers)), trainable(recipe)
     batch = draw(theta, policy, training, sources)
     others = (
         {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]}

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import Probability, check_of, instance, number, one_of, whole_number
 from ..objective import axes
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
@@ -75,14 +76,13 @@ class Training:
             ("micro_batches", 1),
             ("every", 1),
         ):
-            whole(name, getattr(self, name), least)
+            whole_number(name, getattr(self, name), least, 10**6)
         one_of("optimizer", self.optimizer, OPTIMIZERS)
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}: expected a positive number.")
-        if self.max_norm is not None and not self.max_norm > 0:
-            raise ValueError(
-                f"max_norm is {self.max_norm}: expected a positive number, or None for no gradient clipping."
-            )
+        number("learning_rate", self.learning_rate, 1e-12, 1e12)
+        check_of(tuple[Probability, Probability])("betas", self.betas)
+        instance("placebo", self.placebo, bool)
+        if self.max_norm is not None:
+            number("max_norm", self.max_norm, 1e-12, 1e12)
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
                 f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."
@@ -122,18 +122,6 @@ class Seen(NamedTuple):
     clipped: Tensor
 
 
-def whole(name: str, value: Any, least: int) -> None:
-    """A whole number from ``least`` on, or a ValueError that says so."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value}: expected a whole number of at least {least}.")
-
-
-def one_of(name: str, value: str, known: Sequence[str]) -> None:
-    """One of the known names, or a ValueError that lists them."""
-    if value not in known:
-        raise ValueError(f"{name} is '{value}': expected one of {', '.join(known)}.")
-
-
 def generators(seeds: int | Sequence[int]) -> tuple[list[int], list[torch.Generator]]:
     """Seed numbers (an int n is 0 … n-1) and one generator each: a seed draws the same alone or among others."""
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
@@ -158,7 +146,7 @@ def shuffled(reward: Tensor, sources: Sequence[torch.Generator], prompts: int) -
     return grouped.gather(-1, order).reshape(reward.shape)
 
 
-def checked(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
+def trainable(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
     """The recipes as a list, with distinct names, none asking for a field that no toy has."""
     chosen = [recipes] if isinstance(recipes, Recipe) else list(recipes)
     names = [one.name for one in chosen]
