@@ -15,6 +15,7 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,8 +23,18 @@ import pytest
 import torch
 
 import grpo_edu
-from grpo_edu import Recipe, Rollouts, recipe
-from grpo_edu.objective import advantages, kl, surrogates
+from grpo_edu import Recipe, Rollouts, compare, recipe, token_weights
+from grpo_edu.objective import (
+    advantages,
+    aggregation,
+    axes,
+    corrections,
+    filters,
+    kl,
+    rewards,
+    surrogates,
+)
+from grpo_edu.objective.recipe import AXES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = str(Path(grpo_edu.__file__).parent)
@@ -114,7 +125,7 @@ def good():
     stopping = grpo_edu_object("grpo_edu.toys.stopping.Stopping")(cap=4)
     toy = {"recipes": plain, "training": training, "seeds": 2, "progress": False}
     config = str(ROOT / "tests/configs/c06_verl_cispo.sh")
-    axes = {
+    choices = {
         "baseline": advantages.group_mean,
         "scale": partial(advantages.group_std, ddof=1, eps=0.0),
         "surrogate": clip,
@@ -136,7 +147,7 @@ def good():
             "dtype": torch.float64,
             "advantage": [1.0, -1.0],
         },
-        "grpo_edu.Recipe": {**axes, "name": "mine", "title": "", "paper": "", "defaults": ""},
+        "grpo_edu.Recipe": {**choices, "name": "mine", "title": "", "paper": "", "defaults": ""},
         "grpo_edu.compare": {"left": plain, "right": recipe("grpo"), "only": "scale"},
         "grpo_edu.compare.axis_table": {"recipes": [plain]},
         "grpo_edu.compare.advantage_table": {"recipes": [plain], "rollouts": batch},
@@ -482,6 +493,116 @@ def test_a_door_answers_or_says_which_argument_is_wrong(path, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     wrong = [(name, bad, outcome) for name, bad, outcome in walk(path) if outcome != "fine"]
     assert wrong == []
+
+
+# --- recipes when they are built --------------------------------------------------------------------------------------
+
+
+def test_a_choice_that_asks_for_an_input_that_does_not_exist_is_refused_with_the_list():
+    with pytest.raises(
+        TypeError, match=r"asks for 'presnt', which is neither an input \(advantage,"
+    ):
+        Recipe(aggregation=lambda mask, presnt: mask)
+    with pytest.raises(TypeError, match="asks for 'reward'"):  # no surrogate sees rewards
+        Recipe(surrogate=lambda logp, reward: logp)
+    with pytest.raises(TypeError, match="asks for 'centred'"):  # the baseline makes it
+        Recipe(baseline=lambda centred: centred)
+
+
+def test_the_table_of_inputs_is_what_a_step_hands_over():
+    handed_over = {}
+
+    def spy(choice, available):
+        handed_over.setdefault(next(a for a in AXES if getattr(mine, a) is choice), set(available))
+        return run(choice, available)
+
+    mine = recipe("grpo").but(correction=partial(corrections.truncated_is, cap=2.0))
+    run = axes.run
+    batch = rollouts(ref_logp=rollouts().logp, sampler_logp=rollouts().logp)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(axes, "run", spy)
+        mine.loss(batch)
+    for axis in ("baseline", "scale", "aggregation", "surrogate", "correction", "kl"):
+        assert handed_over[axis] == set(axes.inputs_at(axis)), axis
+
+
+@pytest.mark.parametrize(
+    ("choice", "found"),
+    [
+        ({"scale": advantages.group_std}, "no value for its setting ddof"),
+        ({"scale": partial(advantages.group_std, ddof=2, eps=0.0)}, "ddof is 2"),
+        ({"scale": partial(advantages.group_std, ddof=1, eps=math.nan)}, "eps is nan"),
+        ({"kl": partial(kl.k3, beta=-0.1)}, "beta is -0.1"),
+        ({"kl": partial(kl.k3, beta="0.1")}, "beta is '0.1'"),
+        ({"kl": partial(kl.k3, 0.1)}, "bind by name"),
+        ({"surrogate": partial(surrogates.cispo, low=5.0, high=2.0)}, "low is 5.0"),
+        ({"baseline": partial(advantages.pass_at_k, k=1.5)}, "k is 1.5"),
+        ({"baseline": None}, "baseline is None"),
+        ({"rewards": [len]}, "rewards is a list"),
+    ],
+)
+def test_a_setting_outside_its_range_is_refused_when_the_recipe_is_built(choice, found):
+    with pytest.raises((TypeError, ValueError), match=found):
+        recipe("grpo").but(**choice)
+
+
+def test_every_setting_of_the_package_has_a_range():
+    rooms = (advantages, aggregation, corrections, filters, kl, rewards, surrogates)
+    choices = [
+        f for room in rooms for f in vars(room).values() if f is not axes and hasattr(f, "latex")
+    ]
+    names = {
+        name
+        for choice in choices
+        for name, parameter in inspect.signature(choice).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert len(choices) > 40
+    assert names == set(axes.SETTINGS)
+
+
+def test_recipes_are_equal_by_their_functions_and_the_values_of_their_settings():
+    clip = surrogates.ppo_clip
+    same = recipe("grpo").but(surrogate=partial(clip, eps_low=0.2, eps_high=0.2))
+    assert same == recipe("grpo")
+    assert hash(same) == hash(recipe("grpo"))
+    near = same.but(surrogate=partial(clip, eps_low=0.2, eps_high=0.2000001))
+    assert near != same
+    assert compare(near, same).differing() == ["surrogate"]
+    assert near.describe()["surrogate"] != same.describe()["surrogate"]
+    left, right = (same.but(aggregation=lambda mask: mask.double()) for _ in range(2))
+    assert left != right
+    assert left == left.but("another name")
+    bound_default = partial(kl.k3, beta=0.04, cap=None)
+    assert recipe("grpo").but(kl=bound_default) == recipe("grpo")
+
+
+# --- rollouts and sizes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1e100), (torch.float32, 1e15)])
+def test_rewards_whose_squares_would_overflow_are_refused(dtype, size):
+    batch = rollouts(dtype=dtype)
+    fits = replace(batch, reward=torch.tensor([size, 0.0], dtype=dtype))
+    pushes = token_weights("grpo", replace(fits, ref_logp=batch.logp))
+    assert pushes[0, 0] == pytest.approx(1 / 32**0.5, rel=1e-6)  # A = 1/√2, W = 1/4
+    with pytest.raises(ValueError, match=r"reward holds .*: expected numbers of size at most"):
+        replace(batch, reward=torch.tensor([10 * size, 0.0], dtype=dtype))
+
+
+def test_a_name_stands_for_the_recipe_and_a_wrong_one_gets_the_nearest():
+    batch = rollouts()
+    assert torch.equal(token_weights("dr_grpo", batch), token_weights(recipe("dr_grpo"), batch))
+    with pytest.raises(KeyError, match="no recipe named"):
+        token_weights("grop", batch)
+
+
+def test_work_that_would_take_hours_is_refused_with_its_limit():
+    enumeration = grpo_edu_object("grpo_edu.theory.enumeration.expected_gradient")
+    with pytest.raises(ValueError, match=r"10 \*\* 60, more than the limit of 3e\+05"):
+        enumeration("dr_grpo", 0.5, 0.1, 0.1, 60, 4)
+    with pytest.raises(ValueError, match="size is 1: expected a whole number from 2 to 512"):
+        grpo_edu_object("grpo_edu.theory.difficulty.weight")("dr_grpo", 0.5, 1)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ def intervals(
 ) -> pd.DataFrame:
     """Mean and 95 % interval of a column over seeds: ``by``, ``mean, low, high, seeds``. One seed has no interval: NaN; NaN are left out."""
     if value not in table:
-        raise ValueError(f"column {value!r}: expected one of {', '.join(table.columns)}.")
+        raise ValueError(
+            f"value is '{value}': expected a column of the table: {', '.join(table.columns)}."
+        )
     grouped = table.groupby(list(by), sort=False)[value]
     out = grouped.agg(mean="mean", std="std", seeds="count").reset_index()
     quantile = [t_quantile(n - 1) if n > 1 else float("nan") for n in out["seeds"]]
