@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..checks import Positive, check_of, checked, instance, one_of
+from ..checks import NonNegative, Positive, check_of, checked, instance, one_of
 from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
@@ -116,7 +116,7 @@ def gradient_sizes(
 
 @checked
 def matched_learning_rate(
-    sizes: Mapping[str, Positive], learning_rate: Positive, reference: str | None = None
+    sizes: Mapping[str, NonNegative], learning_rate: Positive, reference: str | None = None
 ) -> dict[str, float]:
     """Learning rates under which every recipe's first step has the size that the reference has at ``learning_rate``.
 
