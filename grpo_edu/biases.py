@@ -9,7 +9,8 @@ import torch
 
 from .checks import GroupSize, checked
 from .objective.catalog import AnyRecipe
-from .theory.difficulty import neutral_rollouts, weight
+from .objective.probes import neutral_rollouts
+from .theory.difficulty import prompt_weight
 from .weights import token_weights
 
 
@@ -71,7 +72,7 @@ def _ratio(a: float, b: float) -> float:
 @checked
 def difficulty_bias(recipe: AnyRecipe, size: GroupSize = 8) -> DifficultyBias:
     """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
-    middle = weight(recipe, 0.5, size)
+    middle = prompt_weight(recipe, 0.5, size)
     return DifficultyBias(
-        size, weight(recipe, 0.1, size) / middle, weight(recipe, 0.9, size) / middle
+        size, prompt_weight(recipe, 0.1, size) / middle, prompt_weight(recipe, 0.9, size) / middle
     )

@@ -61,6 +61,13 @@ def whole_number(name: str, value: Any, low: float = -1e15, high: float = 1e15) 
     return _in_range(name, value, numbers.Integral, "a whole number", low, high)
 
 
+def positive(name: str, value: Any, hint: str = "") -> float:
+    """A number above 0; ``hint`` goes behind "a positive number"."""
+    if not 0 < number(name, value) < LARGEST:
+        raise ValueError(f"{name} is {shown(value)}: expected a positive number{hint}.")
+    return value
+
+
 def _in_range(name: str, value: Any, kind: type, noun: str, low: float, high: float) -> Any:
     right_kind = isinstance(value, kind) and not isinstance(value, bool)
     if not right_kind or not low <= value <= high:
@@ -73,6 +80,8 @@ def _between(low: float, high: float) -> str:
     """A range in words; a bound that only keeps numbers finite is said as such."""
     if -low == high:
         return f"of size at most {high:.12g}"
+    if high in (1e15, LARGEST):
+        return f"of at least {low:.12g}"
     return f"from {low:.12g} to {high:.12g}"
 
 

@@ -34,7 +34,7 @@ class Rollouts:
         token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision); NaN where none is given.
         value: ``[N, T]`` value-model estimate of the state before each token.
         greedy_reward: ``[N]`` reward of the greedy completion of the row's prompt (ReMax).
-        advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the baseline ``given``.
+        given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the baseline ``given``.
         max_new_tokens: the length limit of the sampler. A constant normaliser is this number or one the user gives,
             never the padded width ``mask.shape[1]``.
         tokens: for each row the text of its tokens, at least as many as the mask has positions with True.
@@ -57,7 +57,7 @@ class Rollouts:
     token_reward: Tensor | None = None
     value: Tensor | None = None
     greedy_reward: Tensor | None = None
-    advantage: Tensor | None = None
+    given_advantage: Tensor | None = None
     max_new_tokens: int | None = None
     tokens: Sequence[Sequence[str]] | None = None
     prompts: Sequence[str] | None = None
@@ -67,7 +67,7 @@ class Rollouts:
         reward, scored = _rewards(self.reward, self.scored)
         object.__setattr__(self, "reward", reward)
         object.__setattr__(self, "scored", scored)
-        for name in ("token_reward", "reward_parts", "greedy_reward", "value", "advantage"):
+        for name in ("token_reward", "reward_parts", "greedy_reward", "value", "given_advantage"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _at_least_float32(name, value))
@@ -130,8 +130,10 @@ class Rollouts:
                 )
             others["old_logp"] = (new - ratios.log().reshape(-1, 1)).clamp(max=0.0)
             new = others["old_logp"] + ratios.log().reshape(-1, 1)
-        if "advantage" in others:
-            others["advantage"] = _numbers("advantage", others["advantage"], dtype)
+        if "given_advantage" in others:
+            others["given_advantage"] = _numbers(
+                "given_advantage", others["given_advantage"], dtype
+            )
         if group is None:
             group = [0] * len(lengths)
         reward, scored = _rewards(rewards, None)
@@ -315,8 +317,8 @@ def _check_shapes(rollouts: Rollouts) -> None:
             raise ValueError(
                 f"reward_parts has shape {shape}: expected [{n}, K], one column per reward function."
             )
-        if field.name == "advantage" and shape not in ([n], [n, t]):
-            raise ValueError(f"advantage has shape {shape}: expected [{n}] or {[n, t]}.")
+        if field.name == "given_advantage" and shape not in ([n], [n, t]):
+            raise ValueError(f"given_advantage has shape {shape}: expected [{n}] or {[n, t]}.")
         if field.name in ("scored", "truncated") and value.dtype != torch.bool:
             raise TypeError(
                 f"{field.name} has dtype {value.dtype}: expected torch.bool. Use {field.name}.bool()."
@@ -353,11 +355,18 @@ def _check_log_probs(name: str, value: Tensor | None, mask: Tensor) -> None:
 
 def _check_finite(rollouts: Rollouts) -> None:
     """Rewards, values and advantages that are read must be numbers."""
-    for name in ("reward", "greedy_reward", "reward_parts", "token_reward", "value", "advantage"):
+    for name in (
+        "reward",
+        "greedy_reward",
+        "reward_parts",
+        "token_reward",
+        "value",
+        "given_advantage",
+    ):
         value = getattr(rollouts, name)
         if value is None:
             continue
-        per_token = name in PER_TOKEN or (name == "advantage" and value.ndim == 2)
+        per_token = name in PER_TOKEN or (name == "given_advantage" and value.ndim == 2)
         read = value[rollouts.mask] if per_token else value[rollouts.scored]
         read = read.reshape(-1)
         bad = (

@@ -51,9 +51,15 @@ def batch(
         token_reward=torch.where(step_end, randn(n, width), torch.nan),
         value=randn(n, width),
         greedy_reward=(rand(groups) < 0.5).double().repeat_interleave(size),
-        advantage=randn(n, width),
+        given_advantage=randn(n, width),
         max_new_tokens=width + 3,
     )
+
+
+def product_of(parts: dict[str, Tensor]) -> Tensor:
+    """The factors of a push multiplied out, with the KL term added."""
+    product = parts["advantage"] * parts["W"] * parts["ratio"] * parts["gate"]
+    return product * parts.get("correction", 1.0) + parts["kl"]
 
 
 @st.composite

@@ -55,16 +55,16 @@ def test_batch_mean_blames_a_hard_prompt_whatever_it_did():
 
 def test_no_baseline_is_the_reward_and_given_is_what_was_given():
     assert advantages(REWARDS, GROUP, baseline=no_baseline) == REWARDS
-    assert advantages([0, 0], baseline=given, advantage=[1.5, -0.25]) == [1.5, -0.25]
+    assert advantages([0, 0], baseline=given, given_advantage=[1.5, -0.25]) == [1.5, -0.25]
 
 
 def test_given_may_differ_from_token_to_token_and_is_zero_under_the_mask():
-    rollouts = Rollouts.from_lengths([1, 2], [0, 0], advantage=[[1.0, 9.0], [2.0, 3.0]])
+    rollouts = Rollouts.from_lengths([1, 2], [0, 0], given_advantage=[[1.0, 9.0], [2.0, 3.0]])
     assert Recipe(baseline=given).plan(rollouts).advantage.tolist() == [[1, 0], [2, 3]]
 
 
 def test_given_without_an_advantage_says_what_is_missing():
-    with pytest.raises(ValueError, match=r"given needs rollouts.advantage, which is missing"):
+    with pytest.raises(ValueError, match=r"given needs rollouts.given_advantage, which is missing"):
         advantages([1, 0], baseline=given)
 
 
@@ -106,7 +106,7 @@ def test_group_baselines_refuse_a_prompt_with_one_completion(baseline):
 
 @pytest.mark.parametrize("baseline", [no_baseline, partial(given)])
 def test_other_baselines_accept_a_prompt_with_one_completion(baseline):
-    assert advantages([0.7], baseline=baseline, advantage=[0.7]) == [0.7]
+    assert advantages([0.7], baseline=baseline, given_advantage=[0.7]) == [0.7]
 
 
 # --- scales ---------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_group_std_has_no_hidden_ddof_or_eps(name):
 def test_group_std_divides_an_advantage_per_token_by_the_std_of_its_own_row():
     # rewards 1 0 | 3 0: std 1/√2 and 3/√2; advantages 1 2 3 on the tokens of every row: the second prompt's are a third
     rollouts = Rollouts.from_lengths(
-        [3] * 4, [1, 0, 3, 0], [0, 0, 1, 1], advantage=[[1.0, 2, 3]] * 4
+        [3] * 4, [1, 0, 3, 0], [0, 0, 1, 1], given_advantage=[[1.0, 2, 3]] * 4
     )
     found = (
         Recipe(baseline=given, scale=partial(group_std, ddof=1, eps=0.0)).plan(rollouts).advantage
@@ -219,7 +219,7 @@ def test_an_unscored_completion_is_as_if_it_were_not_in_its_group(baseline, scal
 
 def test_an_unscored_completion_has_advantage_zero_without_a_baseline_too():
     assert advantages([2.0, None], baseline=no_baseline) == [2, 0]
-    assert advantages([2.0, None], baseline=given, advantage=[1.0, 5.0]) == [1, 0]
+    assert advantages([2.0, None], baseline=given, given_advantage=[1.0, 5.0]) == [1, 0]
 
 
 @pytest.mark.parametrize("baseline", [group_mean, leave_one_out, no_baseline])

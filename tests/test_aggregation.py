@@ -58,7 +58,7 @@ def ones(n):
 )
 def test_push_on_a_token_of_four_and_on_one_of_seven(aggregation, short, long):
     # lengths 4 and 7, advantage 2 each, ratio 1: the push is 2·W
-    rollouts = Rollouts.from_lengths([4, 7], rewards=[0, 0], advantage=[2.0, 2.0])
+    rollouts = Rollouts.from_lengths([4, 7], rewards=[0, 0], given_advantage=[2.0, 2.0])
     loss = Recipe(
         baseline=given,
         surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2),
@@ -195,7 +195,7 @@ def test_float32_rewards_leave_the_weight_in_float64():
     rollouts = Rollouts(
         logp=-one, mask=one.bool(), reward=torch.tensor([1.0, 0.0]), group=torch.tensor([0, 0])
     )
-    weight = Recipe(aggregation=partial(constant, length=7)).plan(rollouts).weight
+    weight = Recipe(aggregation=partial(constant, length=7)).plan(rollouts).W
     assert weight.flatten().tolist() == near([1 / 14] * 6)
 
 

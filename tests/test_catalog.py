@@ -20,7 +20,7 @@ from grpo_edu.objective import corrections, rewards
 from grpo_edu.objective import surrogates as sur
 from grpo_edu.objective.filters import drop_dead_groups, truncation_mask
 from grpo_edu.objective.recipe import MissingReferenceWarning, RecipeWarning
-from grpo_edu.theory.difficulty import weight
+from grpo_edu.theory.difficulty import prompt_weight
 
 near = partial(pytest.approx, rel=1e-12, abs=1e-14)
 
@@ -259,7 +259,7 @@ def test_truncation_mask_keeps_or_drops_the_truncated_reward_in_the_baseline(in_
     plan = one.plan(rollouts)
     assert plan.advantage[:2, 0].tolist() == near(expected)
     assert plan.advantage[2].abs().max() == 0
-    assert plan.weight[:, 0].tolist() == near(
+    assert plan.W[:, 0].tolist() == near(
         [1 / 4, 1 / 4, 0]
     )  # B09: the denominator loses the masked tokens too
 
@@ -273,7 +273,7 @@ def test_truncated_rows_stay_in_n_of_the_sequence_mean():
         filters=(partial(truncation_mask, in_baseline=True),),
         aggregation=agg.sequence_mean,
     )
-    assert one.plan(rollouts).weight[0, 0].item() == near(1 / 6)
+    assert one.plan(rollouts).W[0, 0].item() == near(1 / 6)
 
 
 def test_dropping_dead_groups_takes_them_out_of_every_denominator():
@@ -289,8 +289,8 @@ def test_dropping_dead_groups_takes_them_out_of_every_denominator():
         (agg.constant, 1 / 160, 1 / 80),
         (agg.sequence_sum, 1 / 8, 1 / 4),
     ):
-        assert base.but(aggregation=aggregation).plan(rollouts).weight[4, 0].item() == near(kept)
-        assert base.but(aggregation=aggregation, filters=(drop_dead_groups,)).plan(rollouts).weight[
+        assert base.but(aggregation=aggregation).plan(rollouts).W[4, 0].item() == near(kept)
+        assert base.but(aggregation=aggregation, filters=(drop_dead_groups,)).plan(rollouts).W[
             4, 0
         ].item() == near(dropped)
 
@@ -384,18 +384,18 @@ def test_sapo_keeps_its_temperature_to_full_precision():
 def test_balanced_masses_do_not_depend_on_mean_lengths():
     # 1 right of 2 tokens, 3 wrong of 4: n/G per side: 1/4 · 1/2 and 3/4 · 1/12
     rollouts = Rollouts.from_lengths([2, 4, 4, 4], [1, 0, 0, 0])
-    weight = recipe("balanced").plan(rollouts).weight
+    weight = recipe("balanced").plan(rollouts).W
     assert weight[:, 0].tolist() == near([1 / 8, 1 / 16, 1 / 16, 1 / 16])
 
 
 def test_length_power_runs_from_the_constant_to_the_sequence_mean_of_a_group():
     rollouts = Rollouts.from_lengths([2, 8], [1, 0], max_new_tokens=10)
     one = Recipe(baseline=adv.group_mean)
-    assert one.but(aggregation=partial(agg.length_power, alpha=0.0)).plan(rollouts).weight[
+    assert one.but(aggregation=partial(agg.length_power, alpha=0.0)).plan(rollouts).W[
         :, 0
     ].tolist() == near([1 / 20, 1 / 20])
     # alpha 1: |o|^-1 = 1/2 and 1/8, mean 5/16: 1.6/20 and .4/20
-    assert one.but(aggregation=partial(agg.length_power, alpha=1.0)).plan(rollouts).weight[
+    assert one.but(aggregation=partial(agg.length_power, alpha=1.0)).plan(rollouts).W[
         :, 0
     ].tolist() == near([0.08, 0.02])
 
@@ -457,7 +457,7 @@ def all_fields(lengths: list[int], reward: list[float], group: list[int]) -> Rol
         token_reward=torch.where(last, plain.reward[:, None], math.nan),
         value=torch.zeros_like(plain.logp),
         greedy_reward=torch.zeros_like(plain.reward),
-        advantage=plain.reward,
+        given_advantage=plain.reward,
     )
 
 
@@ -554,7 +554,7 @@ def closed_form(name: str, p: float, g: int) -> float:
 def test_difficulty_weight_is_the_published_curve(name, size):
     middle = closed_form(name, 0.5, size)
     for p in (0.1, 0.3, 0.9):
-        relative = weight(RECIPES[name], p, size) / weight(RECIPES[name], 0.5, size)
+        relative = prompt_weight(RECIPES[name], p, size) / prompt_weight(RECIPES[name], 0.5, size)
         assert relative == pytest.approx(closed_form(name, p, size) / middle, rel=1e-9)
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from grpo_edu import read_completions, recipe, token_weights
+from grpo_edu.completions import completion_row
+from grpo_edu.files import write_json_lines
 from grpo_edu.weights import summary
 
 ROW = {
@@ -107,3 +109,33 @@ def test_two_wrong_answers_one_four_times_longer_a_quarter_under_grpo_and_the_sa
     assert short < 0
     short, longer, _ = summary(recipe("dr_grpo"), rollouts)["push_per_token"]
     assert longer / short == pytest.approx(1, rel=1e-12)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    logp = torch.tensor([-0.1234567, -2.5])
+    row = completion_row(
+        {"logp": logp, "ref_logp": 2 * logp, "sampler_logp": None},
+        group_id="a",
+        prompt="p",
+        completion="x y",
+        reward=0.5,
+        truncated=True,
+        max_new_tokens=2,
+        tokens=["x", " y"],
+    )
+    assert list(row)[-2:] == ["logp", "ref_logp"]
+    assert "sampler_logp" not in row
+    write_json_lines(tmp_path / "c.jsonl", [row])
+    rollouts = read_completions(tmp_path / "c.jsonl", dtype=torch.float32)
+    assert torch.equal(rollouts.logp[0], logp)  # 9 digits are all of float32
+    assert torch.equal(rollouts.ref_logp[0], 2 * logp)
+    assert (rollouts.reward.item(), rollouts.truncated.item()) == (0.5, True)
+    assert (rollouts.max_new_tokens, rollouts.tokens) == (2, [["x", " y"]])
+
+
+def test_a_column_that_the_format_does_not_have_and_a_missing_one_are_refused():
+    logps = {"logp": torch.tensor([-1.0])}
+    with pytest.raises(ValueError, match="columns are group_id, tokens, logp: expected group_id"):
+        completion_row(logps, group_id=0, tokens=["x"])
+    with pytest.raises(ValueError, match=r"columns are .*rewards"):
+        completion_row(logps, group_id=0, tokens=["x"], reward=1.0, rewards=1.0)

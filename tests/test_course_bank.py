@@ -16,6 +16,8 @@ for room in ("advantages", "aggregation", "surrogates", "sampling"):
 RIGHT = [a for a in ANSWERS if a.mistake is None]
 WRONG = [a for a in ANSWERS if a.mistake is not None]
 
+pytestmark = pytest.mark.bank
+
 
 def label(answer):
     return f"{answer.exercise}-{answer.function.__name__}-{answer.mistake}"

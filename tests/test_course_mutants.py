@@ -16,6 +16,7 @@ from grpo_edu.course import engine, sheets
 from grpo_edu.course.catalog import EXERCISES
 from grpo_edu.course.engine import NotYet, examine
 
+pytestmark = pytest.mark.bank
 SOURCES = sorted(
     (Path(__file__).resolve().parent.parent / "notebooks" / "src" / "exercises").glob("*.py")
 )

@@ -104,7 +104,7 @@ def test_every_exercise_is_asked_once_with_two_hints_its_goal_and_its_minutes():
         == len(asked)
     )
     for name in asked:
-        about = sheets.told(name)
+        about = sheets.description(name)
         assert f"{about.title}\n\n**Goal.** {about.goal} *(" in text
         assert f"*In the frameworks.* {about.why}" in text
         assert hasattr(check, name)
@@ -122,7 +122,7 @@ def test_nbgrader_finds_what_it_needs_in_every_graded_cell():
                 assert mark.schema_version == 3
                 assert mark.locked is not mark.solution
                 assert mark.get("points", 0) == (
-                    sheets.told(mark.grade_id.removesuffix("-check")).difficulty
+                    sheets.description(mark.grade_id.removesuffix("-check")).difficulty
                     if mark.grade
                     else 0
                 )
@@ -177,7 +177,7 @@ def test_the_guide_gives_the_minutes_and_points_of_every_sheet():
             for c in sheets.solution_notebook(path).cells
             if c.metadata.get("nbgrader", {}).get("solution")
         ]
-        asked = [sheets.told(mark.grade_id) for mark in ids]
+        asked = [sheets.description(mark.grade_id) for mark in ids]
         total += len(asked)
         row = f"| {len(asked)} | {sum(a.minutes for a in asked)} | {sum(a.difficulty for a in asked)} |"
         assert re.search(rf"\({path.stem}\.ipynb\) \|[^|]*{re.escape(row)}", guide), row

@@ -17,7 +17,8 @@ from grpo_edu.course import check, project
 from grpo_edu.course.catalog import EXERCISES
 from grpo_edu.course.engine import NotYet
 from grpo_edu.course.misconceptions import QUESTIONS
-from grpo_edu.course.questions import Choice, Name, Number, Sheet, marked, near
+from grpo_edu.course.questions import MultipleChoice, Name, Number, near
+from grpo_edu.course.student import Sheet, mark
 
 SHEETS = [Sheet(f"student {n}", course=7) for n in range(12)]
 
@@ -26,13 +27,13 @@ SHEETS = [Sheet(f"student {n}", course=7) for n in range(12)]
 def test_the_key_passes_and_every_foreseen_mistake_is_told(name):
     for sheet in SHEETS:
         parts, key = sheet.ask(name).parts, sheet.key(name)
-        assert marked(QUESTIONS[name], key, sheet).startswith("✓")
+        assert mark(name, key, sheet).startswith("✓")
         for place, part in enumerate(parts):
             wrong = {
                 Number: lambda p: p.mistakes.items(),
                 Name: lambda p: [(v, k) for k, v in p.mistakes.items()],
             }
-            if isinstance(part, Choice):
+            if isinstance(part, MultipleChoice):
                 pairs = [
                     (said, letter)
                     for letter, said in zip("abcdef", part.options.values(), strict=False)
@@ -43,7 +44,7 @@ def test_the_key_passes_and_every_foreseen_mistake_is_told(name):
             assert pairs
             for said, answer in pairs:
                 with pytest.raises(NotYet) as caught:
-                    marked(QUESTIONS[name], [*key[:place], answer, *key[place + 1 :]], sheet)
+                    mark(name, [*key[:place], answer, *key[place + 1 :]], sheet)
                 assert said in str(caught.value)
                 assert f"Part {place + 1}" in str(caught.value)
 
@@ -58,7 +59,7 @@ def test_foreseen_wrong_numbers_are_wrong_and_can_be_told_apart(name):
                     (a, b) for a, b in combinations(part.mistakes.values(), 2) if near(a, b)
                 ]
             if isinstance(part, Name):
-                assert {part.right, *part.mistakes} <= set(part.known)
+                assert {part.right, *part.mistakes} <= set(part.names)
                 assert part.right not in part.mistakes
 
 

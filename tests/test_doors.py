@@ -77,14 +77,9 @@ MORE_DOORS = [  # of the README and the command line
     "grpo_edu.compare.axis_table",
     "grpo_edu.theory.difficulty.objective",
     "grpo_edu.theory.difficulty.infinite_std_weight",
-    "grpo_edu.theory.difficulty.maxrl_weight",
-    "grpo_edu.theory.difficulty.pass_at_k_weight",
-    "grpo_edu.theory.difficulty.conditional_baseline",
     "grpo_edu.theory.length.field",
     "grpo_edu.theory.length.curl",
     "grpo_edu.theory.length.power_drift",
-    "grpo_edu.theory.length.power_push",
-    "grpo_edu.theory.variance.advantage_noise",
 ]
 
 
@@ -107,7 +102,7 @@ def good():
     more = {n: batch.logp.clone() for n in ("old_logp", "ref_logp", "sampler_logp", "value")}
     more["token_reward"] = batch.logp.clone()
     more["reward_parts"] = batch.reward[:, None]
-    more["greedy_reward"] = more["advantage"] = batch.reward.clone()
+    more["greedy_reward"] = more["given_advantage"] = batch.reward.clone()
     more["truncated"] = more["scored"] = torch.ones(2, dtype=torch.bool)
     texts = {"max_new_tokens": 4, "tokens": [["a"] * 3] * 2, "prompts": ["p", "q"]}
     logits = torch.tensor([0.0, 1.0, -1.0], dtype=torch.float64)
@@ -145,7 +140,7 @@ def good():
             "ratio": 1.1,
             "logp": -1.0,
             "dtype": torch.float64,
-            "advantage": [1.0, -1.0],
+            "given_advantage": [1.0, -1.0],
         },
         "grpo_edu.Recipe": {**choices, "name": "mine", "title": "", "paper": "", "defaults": ""},
         "grpo_edu.compare": {"left": plain, "right": recipe("grpo"), "only": "scale"},
@@ -220,13 +215,9 @@ def good():
         "grpo_edu.theory.difficulty.rerolled_weight": {"recipe": plain, **g},
         "grpo_edu.theory.difficulty.silent_probability": g,
         "grpo_edu.theory.difficulty.std_weight": {**g, "ddof": 1, "eps": 0.1},
-        "grpo_edu.theory.difficulty.weight": {"recipe": plain, **g},
+        "grpo_edu.theory.difficulty.prompt_weight": {"recipe": plain, **g},
         "grpo_edu.theory.difficulty.objective": {"recipe": plain, **g},
         "grpo_edu.theory.difficulty.infinite_std_weight": {"p": 0.3},
-        "grpo_edu.theory.difficulty.maxrl_weight": {"p": 0.3, "order": 3},
-        "grpo_edu.theory.difficulty.pass_at_k_weight": {"p": 0.3, "k": 3},
-        "grpo_edu.theory.difficulty.conditional_baseline": g,
-        "grpo_edu.theory.variance.advantage_noise": {"recipe": plain, **g},
         "grpo_edu.theory.enumeration.expected_gradient": {"recipe": plain, **branches},
         "grpo_edu.theory.enumeration.relative_variance": {"recipe": plain, **branches},
         "grpo_edu.theory.kl.in_loss": {**estimator, "behaviour": reference},
@@ -255,7 +246,6 @@ def good():
         "grpo_edu.theory.length.field": {"mode": 0.0, "right": 0.0, "wrong": 0.0, "size": 4},
         "grpo_edu.theory.length.curl": {"mode": 0.0, "wrong": 0.0, "size": 4},
         "grpo_edu.theory.length.power_drift": {**t, "alpha": 0.5, "cap": 4},
-        "grpo_edu.theory.length.power_push": {"ratio": 4.0, "alpha": 0.5},
         "grpo_edu.theory.length.sequence_mean_drift": {**t, "cap": 4},
         "grpo_edu.theory.length.token_mean_drift": {**t, "rows": 2, "cap": 4},
         "grpo_edu.theory.mdp.comparison": {
@@ -602,7 +592,7 @@ def test_work_that_would_take_hours_is_refused_with_its_limit():
     with pytest.raises(ValueError, match=r"10 \*\* 60, more than the limit of 3e\+05"):
         enumeration("dr_grpo", 0.5, 0.1, 0.1, 60, 4)
     with pytest.raises(ValueError, match="size is 1: expected a whole number from 2 to 512"):
-        grpo_edu_object("grpo_edu.theory.difficulty.weight")("dr_grpo", 0.5, 1)
+        grpo_edu_object("grpo_edu.theory.difficulty.prompt_weight")("dr_grpo", 0.5, 1)
 
 
 if __name__ == "__main__":

@@ -107,9 +107,12 @@ def test_traps_carry_key_and_line() -> None:
 
 def test_what_no_axis_expresses_is_said_and_no_numbers_are_shown_for_it() -> None:
     verdict = explain(CONFIGS / "c09_verl_clip_cov.sh")
-    assert verdict.left_out == [
-        "surrogate: clip_cov chooses tokens by the covariance of advantage and log π"
-    ]
+    (part,) = verdict.left_out
+    assert (part.axis, part.line) == ("surrogate", 3)
+    assert part.key == "actor_rollout_ref.actor.policy_loss.loss_mode"
+    assert str(part) == (
+        "surrogate: clip_cov chooses tokens by the covariance of advantage and log π (line 3)"
+    )
     assert verdict.aggregation == "not covered, see below"
     assert verdict.clip == "not covered, see below; updates per rollout: 8"
     unused = {
@@ -338,22 +341,21 @@ def test_shell_variables_defaults_arithmetic_quotes_and_arrays() -> None:
     words, comments, unread = arguments(text)
     assert words == [("run", 8), ("k.a=9", 4), ("k.b='x y'", 5), ("k.c=1", 7)]
     assert comments == [("note", 4)]
-    assert unread == [("z=${MISSING} is not read: the variable MISSING is not set in this file", 8)]
+    assert [row[:3] for row in unread] == [
+        ("z=${MISSING} is not read: the variable MISSING is not set in this file", 8, "z")
+    ]
 
 
 def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_default() -> None:
     verdict = explain(
         "verl.trainer.main_ppo \\\n algorithm.adv_estimator=grpo \\\n actor_rollout_ref.actor.policy_loss.loss_mode=mine\n"
     )
-    assert verdict.left_out == [
-        "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine (line 3) is not known to the verl tables"
+    assert [str(part) for part in verdict.left_out] == [
+        "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine is not known to the verl "
+        "tables (line 3)"
     ]
     assert verdict.clip.startswith("not covered, see below")
-    assert (
-        explain("GRPOConfig(loss_type='mine')")
-        .left_out[0]
-        .startswith("surrogate: loss_type = mine")
-    )
+    assert "loss_type = mine" in explain("GRPOConfig(loss_type='mine')").left_out[0].reason
     with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
         explain("loss_type: dapo\nepsilon: wide\n", "trl")
 
@@ -393,7 +395,7 @@ def test_yaml_anchors_and_merge_keys_are_followed() -> None:
     verdict = explain(text, "trl", "1.16")
     assert "in the loss: 0.1·" in verdict.kl
     assert "[0.7, 1.4], dual clip 0.4" in verdict.clip
-    assert [t.key for t in verdict.traps if t.text.startswith("unknown")] == [
+    assert [t.key for t in verdict.traps if t.kind in ("unknown", "misspelt")] == [
         "base.beta",
         "base.epsilon",
     ]
@@ -476,10 +478,97 @@ def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
 
 def test_a_value_that_comes_with_a_later_release_is_said() -> None:
     verdict = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)", version="0.18")
-    assert verdict.left_out == [
-        "surrogate: loss_type = cispo (line 1) begins with trl 0.26, after 0.18"
+    assert [str(part) for part in verdict.left_out] == [
+        "surrogate: loss_type = cispo begins with trl 0.26, after 0.18 (line 1)"
     ]
     assert verdict.clip.startswith("not covered, see below")
     newest = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)")
     assert newest.left_out == []
     assert newest.conditional[-1] == "before 0.26: loss_type = cispo is not known"
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "updates", "said"),
+    [
+        ("skyrl", "trainer.algorithm.advantage_estimator=rloo", 4, "this is RLOO's advantage"),
+        ("open_instruct", "--loss_denominator token", 1, "this is Dr. GRPO's advantage"),
+        ("rlhf_book", "loss: drgrpo\nclip_eps_hi: 0.28\n", 1, "this is Dr. GRPO's advantage"),
+    ],
+)
+def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
+    framework: str, text: str, updates: int, said: str
+) -> None:
+    verdict = explain(f"{text}\n", framework)
+    assert verdict.updates == updates
+    assert said in verdict.label
+    assert verdict.biases[1].endswith("(G is not told: 8 is taken.)")
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "version", "error", "said"),
+    [
+        (None, None, None, TypeError, "source is None: expected the path"),
+        (3, None, None, TypeError, "source is 3: expected the path"),
+        ("no/such/file.yaml", None, None, FileNotFoundError, "there is no such file"),
+        (CONFIGS, None, None, IsADirectoryError, "is a folder: expected a YAML"),
+        ("x" * 5000, None, None, OSError, "cannot be read: File name too long"),
+        ("GRPOConfig()", "keras", None, KeyError, "no framework named 'keras'"),
+        ("GRPOConfig()", 3, None, KeyError, "no framework named '3'"),
+        ("GRPOConfig()", None, 1.16, TypeError, "version is 1.16: expected a text"),
+        ("GRPOConfig()", None, "banana", ValueError, "version is 'banana': expected numbers"),
+        ("GRPOConfig()", None, "verl==0.9", ValueError, "the config is read as trl"),
+        ("GRPOConfig(epsilon=float)", None, None, None, ""),
+        ("GRPOConfig(epsilon=[1, 2])", None, None, ValueError, "epsilon is '[1, 2]': expected a number"),
+        ("GRPOConfig(beta=None)", None, None, ValueError, "beta is null: expected a number"),
+        ("epsilon: nan\nloss_type: grpo\n", None, None, ValueError, "epsilon is 'nan': expected a number"),
+        ("GRPOConfig(loss_type='dr_grpo', max_completion_length=0)", None, None, ValueError, "length is 0: expected a number"),
+        ("GRPOConfig(" + "-" * 50_000 + "1)", None, None, ValueError, "nested too deeply"),
+        ("a: &a\n  b: *a\n  loss_type: grpo\n", None, None, ValueError, "nested too deeply"),
+        ("x: [1]\n? [a, b]\n: 3\nloss_type: grpo\n", None, None, None, ""),
+        ("loss_type: grpo\n#" + "x" * 300_000, None, None, ValueError, "more than 200,000 characters"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_and_odd_files_are_named_errors(source, framework, version, error, said):
+    if error is None:
+        assert explain(source, framework, version).framework == "trl"
+        return
+    with pytest.raises(error, match=re.escape(said)):
+        explain(source, framework, version)
+
+
+def test_a_large_file_and_a_file_of_zeros_are_refused(tmp_path: Path) -> None:
+    for name, content, said in (
+        ("large.sh", b"a=1 " * 13_000_000, "more than 200,000 characters"),
+        ("zeros.py", b"\0" * 1000, "not a text file"),
+        ("folder.yaml/", b"", "is a folder"),
+    ):
+        path = tmp_path / name
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.write_bytes(content)
+        with pytest.raises((ValueError, OSError), match=said):
+            explain(path)
+
+
+def test_texts_that_grow_without_end_are_not_followed() -> None:
+    lines = [f"A{i + 1}=$A{i}$A{i}" for i in range(60)]
+    shell = "\n".join(["A0=xx", *lines, "run loss.a=$((9**9**9**9)) --beta $A60 --epsilon 0.3"])
+    assert "[0.7, 1.3]" in explain(shell + "\n", "trl").clip
+    doubled = "L=(a=1)\n" + 'L+=("${L[@]}")\n' * 60 + 'run "${L[@]}" --epsilon 0.3\n'
+    assert "[0.7, 1.3]" in explain(doubled, "trl").clip
+    laughs = "a0: &a0 {beta: 0.1}\n" + "".join(
+        f"a{i}: &a{i} {{b: *a{i - 1}, c: *a{i - 1}}}\n" for i in range(1, 30)
+    )
+    with pytest.raises(ValueError, match="more than 5,000 settings"):
+        explain(laughs, "trl")
+
+
+def test_a_pair_of_thresholds_is_read_as_two_options() -> None:
+    start = "main_ppo \\\n algorithm.adv_estimator=grpo \\\n algorithm.rollout_correction."
+    text = f"{start}rollout_is={{}} algorithm.rollout_correction.rollout_is_threshold={{}}\n"
+    assert "0.5 ≤ w ≤ 5" in explain(text.format("token", "0.5_5.0"), "verl").clip
+    sequence = explain(text.format("sequence", "0.5_5.0"), "verl")
+    assert sequence.left_out[0].axis == "correction"
+    with pytest.raises(ValueError, match="expected two numbers"):
+        explain(text.format("token", "low_high"), "verl")

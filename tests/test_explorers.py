@@ -273,7 +273,7 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
             want = explorer.weights(name)
             total = want.abs().sum()
             mask = explorer.rollouts().mask
-            per_token = mask * torch.tensor(got["weight"], dtype=torch.float64)[:, None]
+            per_token = mask * torch.tensor(got["push"], dtype=torch.float64)[:, None]
             torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-16)
             share = (
                 want.sum(dim=1) / total
@@ -285,7 +285,7 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
             )
             parts = [
                 torch.tensor(got[k], dtype=torch.float64)
-                for k in ("advantage", "aggregation", "ratio", "gate", "weight")
+                for k in ("advantage", "W", "ratio", "gate", "push")
             ]
             torch.testing.assert_close(
                 parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0
@@ -314,7 +314,7 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
         state_of(unknown),
     ]
     alone, *wrong, words = javascript(states)
-    assert alone[0]["weight"] == [1]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
+    assert alone[0]["push"] == [1]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
     assert alone[1]["error"].startswith("group size 1: no relative signal.")
     assert [w["error"].split(":")[0] for w in wrong] == [
         "C is 2",
@@ -331,8 +331,8 @@ def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_gr
     # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on both, A = -1/3
     explorer = AggregationExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
     grpo, dr_grpo = javascript([state_of(explorer)])[0]
-    assert grpo["weight"][2] == pytest.approx(grpo["weight"][1] / 4, rel=1e-14)
-    assert dr_grpo["weight"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
+    assert grpo["push"][2] == pytest.approx(grpo["push"][1] / 4, rel=1e-14)
+    assert dr_grpo["push"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
 
 
 def test_the_traits_are_the_rollouts_the_library_sees():
@@ -385,7 +385,7 @@ def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_dra
     own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
     explorer = AggregationExplorer([own], [2, 2], [1, 0])
     # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
-    assert javascript([state_of(explorer)])[0][0]["weight"] == pytest.approx(
+    assert javascript([state_of(explorer)])[0][0]["push"] == pytest.approx(
         [1 / 128, -1 / 128], rel=1e-14
     )
     assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)

@@ -57,19 +57,25 @@ def test_these_recipes_have_these_settings(name: str, to: str) -> None:
 def test_what_a_framework_cannot_express_is_named_by_axis(
     name: str, to: str, axes: set[str]
 ) -> None:
-    assert {row.split(":")[0] for row in export(recipe(name), to).missing} == axes
+    assert {row.axis for row in export(recipe(name), to).missing} == axes
 
 
 def test_export_never_uses_what_a_release_does_not_have() -> None:
     old = export(recipe("cispo"), "trl", "0.18")
     assert "loss_type" not in old.settings or old.settings["loss_type"] != "cispo"
-    assert any(row.startswith("surrogate: asked cispo") for row in old.missing)
+    assert any(str(row).startswith("surrogate: asked cispo") for row in old.missing)
     early = export(recipe("gspo"), "verl", "0.4")  # loss_mode begins with 0.5, token-sum with 0.9
     assert not [key for key in early.settings if "loss_mode" in key]
     assert early.settings["actor_rollout_ref.actor.loss_agg_mode"] == "seq-mean-token-mean"
-    assert any(row.startswith("surrogate: asked gspo") for row in early.missing)
+    assert any(str(row).startswith("surrogate: asked gspo") for row in early.missing)
     with pytest.raises(ValueError, match="expected trl, verl, openrlhf"):
         export(recipe("grpo"), "slime")
+    with pytest.raises(TypeError, match=r"recipe is 'grpo': expected a Recipe"):
+        export("grpo", "trl")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"trl was read from 0\.14 to 1\.16"):
+        export(recipe("grpo"), "trl", "99")
+    with pytest.raises(TypeError, match="expected a text"):
+        export(recipe("grpo"), "trl", 1.16)  # type: ignore[arg-type]
 
 
 def test_differences_that_remain_are_printed() -> None:
@@ -102,7 +108,7 @@ def test_explain_reads_back_the_recipe_that_export_announced(name: str, to: str)
     assert not verdict.left_out or to == "openrlhf"
     ours, theirs = recipe(name).describe(), verdict.recipe.describe()
     differing = {axis for axis in ours if ours[axis] != theirs[axis]}
-    announced = {row.split(":")[0] for row in (*made.missing, *made.differences)}
+    announced = {row.axis for row in (*made.missing, *made.differences)}
     assert differing <= announced
 
 
@@ -159,6 +165,7 @@ def tiny_model(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
+@pytest.mark.parity
 def test_the_exported_script_trains_two_steps_in_two_processes(tmp_path: Path) -> None:
     trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):

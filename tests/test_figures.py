@@ -210,7 +210,7 @@ def test_only_ppo_has_a_value_model_in_the_drawing_and_both_have_a_reference():
 
 
 def test_expected_flow_of_a_constant_leaves_lengths_alone_and_the_token_mean_lies_between():
-    table = FIGURES["length_flow"].data()
+    table = recorded_table("length_flow")  # figures --check integrates it anew
     runs = {name: part.set_index("step") for name, part in table.groupby("recipe")}
     assert np.allclose(runs["dr_grpo"].stop_gap, 0, atol=1e-12)
     later = runs["grpo"].index > 0

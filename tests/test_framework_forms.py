@@ -7,7 +7,7 @@ from math import exp, sqrt
 
 import pytest
 import torch
-from batches import batch
+from batches import batch, product_of
 
 from grpo_edu import Recipe, Rollouts, token_weights
 from grpo_edu.objective import advantages as adv
@@ -122,7 +122,7 @@ def test_straight_through_kl_has_the_value_of_one_and_the_gradient_of_k2() -> No
 
 def test_gspos_ratio_stops_at_its_cap_and_loses_its_gradient() -> None:
     # log s = 12 > 10: ratio e^10, gradient 0
-    one = Rollouts.from_lengths([2], [1], ratio=exp(12), advantage=[-1.0], logp=-0.5)
+    one = Rollouts.from_lengths([2], [1], ratio=exp(12), given_advantage=[-1.0], logp=-0.5)
     recipe = Recipe(
         baseline=adv.given,
         surrogate=partial(gspo_token, eps_low=0.2, eps_high=0.2, log_cap=10.0),
@@ -147,5 +147,5 @@ def test_ledger_factors_equal_minus_autograd(changes: dict) -> None:
     recipe = Recipe(baseline=adv.group_mean, **changes)
     parts = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))
     torch.testing.assert_close(
-        parts["weight"], token_weights(recipe, rollouts, micro_batch), rtol=1e-9, atol=1e-13
+        product_of(parts), token_weights(recipe, rollouts, micro_batch), rtol=1e-9, atol=1e-13
     )

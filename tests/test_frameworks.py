@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from math import sqrt
 
 import pytest
 import torch
 
 from grpo_edu import Recipe, Rollouts, token_weights
-from grpo_edu.frameworks.expressions import evaluate, holds, in_range, version_key
+from grpo_edu.frameworks.data_files import parse
+from grpo_edu.frameworks.effective import effective_table
+from grpo_edu.frameworks.expressions import evaluate, holds, in_range
 from grpo_edu.frameworks.tables import FRAMEWORKS, framework, preset, preset_table, presets
 from grpo_edu.weights import split
 
@@ -116,7 +120,7 @@ def test_the_scope_of_the_token_mean_changed_at_these_releases(at: str, scope: s
     # micro-batches of 2 and 8 tokens: 1/4 and 1/16 per micro-batch, 1/10 over the step
     rollouts = Rollouts.from_lengths([2, 8], [1, 0])
     recipe = preset("dapo" if at == "rlhf_book" else "grpo", at)
-    weight = recipe.plan(rollouts, split(2, 2)).weight[:, 0].tolist()
+    weight = recipe.plan(rollouts, split(2, 2)).W[:, 0].tolist()
     assert weight == pytest.approx([1 / 4, 1 / 16] if scope == "micro" else [1 / 10, 1 / 10])
 
 
@@ -131,9 +135,7 @@ def test_masked_rows_count_where_the_framework_counts_them() -> None:
     )
     counts = {"trl==1.16": 1 / 8, "verl==0.9.1": 1 / 8, "nemo_rl": 1 / 4}
     for at, expected in counts.items():
-        assert preset("grpo(paper)", at).plan(rollouts).weight[0, 0].item() == pytest.approx(
-            expected
-        )
+        assert preset("grpo(paper)", at).plan(rollouts).W[0, 0].item() == pytest.approx(expected)
 
 
 def test_every_preset_of_every_version_builds() -> None:
@@ -162,8 +164,8 @@ def test_data_files_say_where_their_facts_come_from(who: str) -> None:
     assert table.evidence.startswith(("parity-tested", "from source reading"))
     names = set(table.option)
     for entry in (*table.rule, *table.trap, *table.claim):
-        assert set(entry.get("when", {})) <= names, entry
-        assert entry.get("key", next(iter(names))) in names, entry
+        assert set(entry.when) <= names, entry
+    assert {trap.key for trap in table.trap} <= names
 
 
 def test_unknown_names_are_named() -> None:
@@ -176,10 +178,113 @@ def test_unknown_names_are_named() -> None:
 
 
 def test_versions_and_expressions() -> None:
-    assert version_key("1.16.0") == (1, 16)
+    assert in_range("1.16.0", "==1.16")
+    assert in_range("0.9", "<0.10")
     assert in_range("0.10.1", ">=0.9,<0.10.2")
     assert not in_range("0.10.2", ">=0.9,<0.10.2")
     assert evaluate("1 + (high or low) * 2", {"high": None, "low": 3}) == 7
     assert holds({"a": {"above": 1, "given": True}, "b": [1, 2]}, {"a": 2, "b": 1}, {"a": 2})
     with pytest.raises(ValueError, match="not arithmetic"):
         evaluate("__import__('os')", {})
+    with pytest.raises(ValueError, match=r"'a / b' cannot be computed"):
+        evaluate("a / b", {"a": 1, "b": 0})
+    with pytest.raises(ValueError, match="version is 'banana': expected numbers"):
+        preset("grpo", "trl==banana")
+
+
+SMALL = """name = "small"
+evidence = "from source reading"
+source = "nowhere"
+version = "2.0"
+oldest = "1.0"
+updates = "1"
+
+[option.beta]
+history = [{ since = "0", default = 0.1 }]
+
+[[rule]]
+axis = "kl"
+choice = "k3"
+settings = { beta = "=beta" }
+versions = "<2.0"
+
+[[trap]]
+key = "beta"
+text = "small"
+
+[[claim]]
+name = "grpo"
+
+[[preset]]
+name = "grpo"
+
+[[fork]]
+name = "small@1"
+version = "1.0"
+note = "one"
+[[fork.rule]]
+axis = "aggregation"
+choice = "sequence_mean"
+"""
+
+
+def test_a_small_data_file_is_read_into_typed_tables() -> None:
+    table = parse(SMALL, "small.toml")
+    assert table.option["beta"].default("1.0") == 0.1
+    assert [rule.axis for rule in table.rule] == ["kl"]
+    assert [rule.choice for rule in table.fork[0].rule] == ["sequence_mean"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('versions = "<2.0"', 'version = "<2.0"', "line 15: unknown key 'version' in Rule: did you mean versions"),
+        ("history = [", "histroy = [", "line 9: unknown key 'histroy' in Option: did you mean history"),
+        ("since =", "sinse =", "line 9: unknown key 'sinse' in Since: did you mean since"),
+        ('text = "small"', 'txet = "small"', "line 19: unknown key 'txet' in TrapRule: did you mean text"),
+        ('[[claim]]\nname = "grpo"', '[[claim]]\nkey = "grpo"', "line 22: unknown key 'key' in Claim"),
+        ('[[preset]]\nname = "grpo"', '[[preset]]\nname = "grpo"\nwhen = {}', "line 26: unknown key 'when' in Preset"),
+        ('note = "one"', 'notes = "one"', "line 30: unknown key 'notes' in Fork: did you mean note"),
+        ('oldest = "1.0"', 'older = "1.0"', "line 5: unknown key 'older' in Framework"),
+        ("[[rule]]", "[[rules]]", "line 11: unknown table 'rules'"),
+        ("[option.beta]", "[options.beta]", "line 8: unknown table 'options.beta'"),
+        ('choice = "k3"', "choice = 3", "line 13: choice is 3: expected str"),
+        ('version = "2.0"', "version = 2.0", "line 4: version is 2.0: expected str"),
+        ('choice = "k3"', 'choice = "k7"', "line 11: choice is 'k7': no function"),
+        ('choice = "k3"\n', "", "line 11: a rule has either a choice or not_covered"),
+        ('axis = "kl"', 'axis = "KL"', "line 11: axis is 'KL': expected one of rewards"),
+        ('"<2.0"', '"before 2"', "line 15: versions is 'before 2': expected a range"),
+        ('text = "small"\n', "", "line 17: TrapRule needs text"),
+        ('key = "beta"', 'key = "beta"\nwhen = { beta = { over = 1 } }', "line 17: when.beta has the condition over"),
+        ('note = "one"', "note = ", "Invalid value (at line 30"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_data_file_is_refused_with_file_and_line(old: str, new: str, said: str) -> None:
+    assert old in SMALL
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        parse(SMALL.replace(old, new, 1), "small.toml")
+    assert str(refused.value).startswith("small.toml")
+
+
+def test_a_fork_s_table_without_a_fork_is_refused() -> None:
+    text = SMALL.replace("[[fork]]", "[[preset]]").replace('version = "1.0"\nnote = "one"\n', "")
+    with pytest.raises(ValueError, match=r"line 29: unknown table 'fork\.rule'"):
+        parse(text, "small.toml")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda: framework(None), KeyError, "no framework named 'None'"),  # type: ignore[arg-type]
+        (lambda: framework("../pyproject"), KeyError, "no framework named"),
+        (lambda: preset("grpo", None), TypeError, "version is None: expected a text"),  # type: ignore[arg-type]
+        (lambda: preset("grpo", "trl==99"), ValueError, "trl was read from 0.14 to 1.16"),
+        (lambda: preset(None, "trl"), KeyError, "has no preset 'None'"),  # type: ignore[arg-type]
+        (lambda: presets("trl", 1.16), TypeError, "version is 1.16: expected a text"),  # type: ignore[arg-type]
+        (lambda: effective_table("grop"), KeyError, "no framework has a preset named 'grop'"),
+        (lambda: effective_table(3), KeyError, "named '3'"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(call: Callable, error: type, said: str) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        call()

@@ -61,7 +61,10 @@ def as_advantage_function(recipe: Recipe) -> Callable[..., Tensor]:
         }
         return plain.loss(
             Rollouts.unchecked(
-                **values, advantage=advantages[:, 0], reward=advantages[:, 0], max_new_tokens=77
+                **values,
+                given_advantage=advantages[:, 0],
+                reward=advantages[:, 0],
+                max_new_tokens=77,
             )
         )
 
@@ -156,6 +159,7 @@ def test_ddof_and_eps_are_read_off_the_gradient() -> None:
     assert identify(loss).advantage == "group_mean / group_std(ddof=0, eps=1e-06)"
 
 
+@pytest.mark.parity
 @pytest.mark.skipif(parity_verl.missing() is not None, reason=str(parity_verl.missing()))
 @pytest.mark.parametrize(
     ("mode", "aggregation", "expected"),
@@ -210,6 +214,7 @@ def test_verls_own_functions_are_identified(
     assert (found.aggregation, found.surrogate) == expected
 
 
+@pytest.mark.parity
 def test_trls_own_loss_is_identified() -> None:
     trl = pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
     if not trl.__version__.startswith("1.16."):
@@ -384,3 +389,18 @@ def test_a_function_that_raises_or_returns_no_scalar_is_said_in_words() -> None:
         identify(lambda logp, advantages, mask: logp)
     with pytest.raises(TypeError, match="the loss returned float"):
         identify(lambda logp, advantages, mask: 1.0)
+
+    def torn(logp: Tensor, advantages: Tensor, mask: Tensor) -> Tensor:
+        chance = logp.exp()
+        loss = chance.sum()
+        chance.add_(1)  # autograd needs the value before
+        return loss
+
+    with pytest.raises(ValueError, match="the loss raised RuntimeError"):
+        identify(torn)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "grpo", print, torch.sum], ids=str)
+def test_what_is_no_function_with_named_arguments_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"loss_fn is|the loss has no argument for logp"):
+        identify(wrong)

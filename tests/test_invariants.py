@@ -17,7 +17,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from batches import batch, batches
+from batches import batch, batches, product_of
 from hypothesis import given, settings
 from torch import Tensor
 
@@ -34,7 +34,7 @@ from grpo_edu.weights import factors, split
 
 ALL = list(RECIPES)
 MICRO_BATCH_SCOPE = {"bnpo"}
-TOKEN_FIELDS = (*PER_TOKEN, "advantage")
+TOKEN_FIELDS = (*PER_TOKEN, "given_advantage")
 few = settings(max_examples=15, deadline=None)
 
 
@@ -51,7 +51,10 @@ def test_ledger_factors_multiply_to_minus_autograd(name: str, rollouts: Rollouts
     micro_batch = split(len(rollouts), 2)
     parts = factors(RECIPES[name], rollouts, RECIPES[name].plan(rollouts, micro_batch))
     torch.testing.assert_close(
-        parts["weight"], token_weights(RECIPES[name], rollouts, micro_batch), rtol=1e-9, atol=1e-13
+        product_of(parts),
+        token_weights(RECIPES[name], rollouts, micro_batch),
+        rtol=1e-9,
+        atol=1e-13,
     )
 
 

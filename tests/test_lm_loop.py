@@ -1,4 +1,4 @@
-"""The training loop: log-probs in chunks, micro-batches, masks, ratio 1, refill, placebo, reference, sampler."""
+"""The training loop: log-probs, micro-batches, masks, ratio 1, refill, placebo, sampler."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ pytest.importorskip("transformers")
 
 from grpo_edu import recipe
 from grpo_edu.lm import lab
-from grpo_edu.lm.generate import generate
+from grpo_edu.lm.generate import cache_name, generate, positions_of, read_prompts
 from grpo_edu.lm.logprobs import token_logp
 from grpo_edu.lm.loop import Settings, Trainer, micro_batch_of
-from grpo_edu.lm.quick_llama import QuickLlama
-from grpo_edu.lm.sample import encode
 from grpo_edu.lm.tasks import Question, Task
+from grpo_edu.lm.tokens import encode
 from grpo_edu.objective.filters import truncation_mask
 from grpo_edu.objective.rewards import overlong_penalty
 from grpo_edu.weights import token_weights
 
-SMALL = Settings(steps=2, prompts=5, samples=4, learning_rate=1e-3)
+SMALL = Settings(steps=2, prompts=5, samples=4, learning_rate=1e-3, micro_batches=1)
 GRPO = recipe("grpo").but("grpo", kl=None)
 
 
@@ -203,39 +202,32 @@ def test_overlong_penalty_and_truncation_mask_work_in_the_loop():
     assert not step.plan.mask[step.batch.drawn.truncated].any()
 
 
-def test_quick_llama_has_the_logits_of_the_model():
-    net, tokens = lab.warm_start("after", 0)
-    ids, attention = encode(tokens, ["52=", "915203=", "38="], chat=False)
-    quick, cache = QuickLlama(net), None
-    assert QuickLlama.fits(net)
-    with torch.no_grad():
-        for _ in range(80):  # further than the cache's first room
-            positions = (attention.cumsum(1) - 1).clamp(min=0)
-            width = ids.shape[1] if cache is None else 1
-            step = quick(ids[:, -width:], attention, positions[:, -width:], past_key_values=cache)
-            cache = step.past_key_values
-            plain = net(input_ids=ids, attention_mask=attention, position_ids=positions).logits[
-                :, -1
-            ]
-            assert torch.allclose(step.logits[:, 0], plain, atol=2e-5)
-            new = plain.argmax(-1, keepdim=True)
-            ids, attention = (
-                torch.cat([ids, new], 1),
-                torch.cat([attention, torch.ones_like(new)], 1),
-            )
-
-
 def test_dropping_finished_rows_changes_no_probability():
     net, tokens = lab.warm_start("after", 0)
     ids, attention = encode(tokens, ["52=", "915203=", "38=", "6190="] * 8, chat=False)
-    for model in (net, QuickLlama(net)):
-        source = torch.Generator().manual_seed(0)
-        drawn = generate(
-            model, ids, attention, max_new_tokens=40, ends=[lab.END], generator=source, compact=True
-        )
-        assert drawn.mask.sum(1).unique().numel() > 5
-        both = torch.cat([ids, drawn.ids], 1), torch.cat([attention, drawn.mask.long()], 1)
-        assert torch.allclose(token_logp(net, *both, drawn.mask)[0].detach(), drawn.logp, atol=2e-5)
+    source = torch.Generator().manual_seed(0)
+    drawn = generate(
+        net, ids, attention, max_new_tokens=40, ends=[lab.END], generator=source, compact=True
+    )
+    assert drawn.mask.sum(1).unique().numel() > 5
+    both = torch.cat([ids, drawn.ids], 1), torch.cat([attention, drawn.mask.long()], 1)
+    assert torch.allclose(token_logp(net, *both, drawn.mask)[0].detach(), drawn.logp, atol=2e-5)
+
+
+def test_each_distinct_prompt_is_read_once_and_each_row_gets_its_own():
+    net, tokens = lab.warm_start("after", 0)
+    ids, attention = encode(tokens, ["52=", "915203=", "52=", "38=", "915203="], chat=False)
+    output, cache, row_prompt = read_prompts(net, ids, attention)
+    assert len(output.logits) == 3
+    plain = net(ids, attention_mask=attention, position_ids=positions_of(attention))
+    assert torch.allclose(output.logits[row_prompt, -1], plain.logits[:, -1], atol=1e-5)
+    new = torch.tensor([[3], [4], [5], [6], [7]])
+    seen = torch.cat([attention, torch.ones_like(new)], 1)
+    options = {"attention_mask": seen, "position_ids": positions_of(seen)}
+    whole = net(torch.cat([ids, new], 1), **options).logits[:, -1]
+    options["position_ids"] = options["position_ids"][:, -1:]
+    step = net(new, **options, **{cache_name(net): cache})
+    assert torch.allclose(step.logits[:, -1], whole, atol=1e-5)
 
 
 def test_bf16_sampler_has_its_own_log_probs_and_follows_the_policy():
@@ -270,13 +262,17 @@ def test_micro_batches_hold_completions_of_like_length():
     assert all((number[rows] == i).all() for i, rows in enumerate(slices))
 
 
+def test_more_micro_batches_than_completions_are_one_each():
+    one = trainer(settings=replace(SMALL, micro_batches=99))
+    assert [len(rows) for rows in one.slices(one.collect(0))] == [1] * SMALL.prompts * SMALL.samples
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"samples": 1}, "samples is 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0"),
         ({"optimizer": "lion"}, "optimizer is 'lion'"),
-        ({"micro_batches": 99}, "micro_batches is 99"),
         ({"max_norm": 0.0}, "max_norm is 0.0"),
         ({"temperature": -1.0}, "temperature is -1.0"),
     ],

@@ -29,7 +29,9 @@ from grpo_edu.lm import models as lm_models
 from grpo_edu.lm import sample
 from grpo_edu.lm.checkers import CHECKERS, first_number, last_number
 from grpo_edu.lm.models import load
-from grpo_edu.lm.sample import Prompt, encode, read_prompts, sample_file, sample_groups, token_texts
+from grpo_edu.lm.prompts import Prompt, read_prompts
+from grpo_edu.lm.sample import sample_file, sample_groups
+from grpo_edu.lm.tokens import encode, token_texts
 
 END = "<|im_end|>"
 

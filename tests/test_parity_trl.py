@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from batches import batch
+from batches import batch, product_of
 
 from grpo_edu import Rollouts
 from grpo_edu.frameworks.tables import NotCovered, framework, presets, recipe_of
@@ -15,7 +15,10 @@ from grpo_edu.objective import aggregation as agg
 from grpo_edu.weights import factors, split
 
 pytest.importorskip("trl", reason="TRL is not here: pip install -e '.[parity]'")
-pytestmark = pytest.mark.filterwarnings("default")  # what TRL and its imports warn of is theirs
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("default"),  # what TRL and its imports warn of is theirs
+]
 
 import trl  # noqa: E402
 from parity_trl import step  # noqa: E402
@@ -88,7 +91,7 @@ def check(
     torch.testing.assert_close(
         torch.autograd.grad(ours, ours_leaf)[0], their_gradient, rtol=1e-9, atol=1e-9
     )
-    ledger = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))["weight"]
+    ledger = product_of(factors(recipe, rollouts, recipe.plan(rollouts, micro_batch)))
     if not (
         "token" in options.get("vllm_importance_sampling_mode", "")
         and options.get("importance_sampling_level") == "sequence"
@@ -130,10 +133,8 @@ def value_of_masked_rows(options: dict, rollouts: Rollouts, micro_batch: torch.T
 
 @pytest.mark.parametrize("name", sorted(presets("trl", "1.16")))
 def test_every_preset_of_1_16_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(
-        e for e in framework("trl").preset if e["name"] == name and "<" not in e.get("versions", "")
-    )
-    options = {"max_completion_length": 10, "num_generations": 4, **entry.get("options", {})}
+    entry = next(e for e in framework("trl").preset if e.name == name and "<" not in e.versions)
+    options = {"max_completion_length": 10, "num_generations": 4, **entry.options}
     rollouts, micro_batch = rollouts_for(options, 5, "binary"), split(12, 3)
     check(options, rollouts, micro_batch, value_of_masked_rows(options, rollouts, micro_batch))
 

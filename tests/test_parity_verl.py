@@ -7,7 +7,7 @@ from dataclasses import replace
 import parity_verl
 import pytest
 import torch
-from batches import batch
+from batches import batch, product_of
 
 from grpo_edu import Rollouts
 from grpo_edu.frameworks.tables import NotCovered, framework, presets, recipe_of
@@ -15,6 +15,7 @@ from grpo_edu.weights import factors, split
 
 if (why := parity_verl.missing()) is not None:
     pytest.skip(why, allow_module_level=True)
+pytestmark = pytest.mark.parity
 
 ESTIMATORS = [
     "grpo",
@@ -114,7 +115,7 @@ def check(options: dict, rollouts: Rollouts, micro_batch: torch.Tensor, scale: f
         rtol=1e-9 * max(1.0, FLOAT32.get(options["adv_estimator"], 1.0)),
         atol=1e-9 * scale,
     )
-    ledger = factors(recipe, rollouts, recipe.plan(rollouts, micro_batch))["weight"]
+    ledger = product_of(factors(recipe, rollouts, recipe.plan(rollouts, micro_batch)))
     torch.testing.assert_close(
         ledger,
         -their_gradient,
@@ -184,12 +185,8 @@ def test_a_called_row_count_excludes_masked_rows_and_the_trainers_constant_does_
 
 @pytest.mark.parametrize("name", sorted(presets("verl", "0.9.1")))
 def test_every_preset_of_0_9_1_is_one_of_the_tested_forms(name: str) -> None:
-    entry = next(
-        e
-        for e in framework("verl").preset
-        if e["name"] == name and "<" not in e.get("versions", "")
-    )
-    options = {"max_response_length": 10, "rollout_n": 4, **entry.get("options", {})}
+    entry = next(e for e in framework("verl").preset if e.name == name and "<" not in e.versions)
+    options = {"max_response_length": 10, "rollout_n": 4, **entry.options}
     if options.pop("filter_groups", False):
         options["filter_groups"] = (
             False  # groups are dropped before the trainer sees them: not part of core_algos

@@ -105,7 +105,7 @@ def test_token_mean_weights_of_one_optimiser_step_add_to_one_for_any_accumulatio
 @pytest.mark.parametrize("parts", [1, 2, 4])
 def test_gradient_does_not_depend_on_accumulation_steps(parts):
     # B02: 4 x 25 tokens, A = 1, ratio 1: the push adds to 100 · 1/100 = 1. Divided once more by 4 steps it would be 0.25.
-    rollouts = Rollouts.from_lengths([25] * 4, rewards=[0] * 4, advantage=[1.0] * 4)
+    rollouts = Rollouts.from_lengths([25] * 4, rewards=[0] * 4, given_advantage=[1.0] * 4)
     loss = GIVEN.but(aggregation=step_token_mean)
     leaf = rollouts.logp.clone().requires_grad_()
     plan = loss.plan(rollouts)
@@ -134,7 +134,7 @@ def test_mean_of_micro_batch_means_is_not_the_token_mean():
 
 def test_token_mean_gives_a_ten_times_longer_completion_ten_elevenths_of_the_push():
     # B05: lengths 10 and 100, A = +1 and -1: 1/110 on each token; shares 10/110 and -100/110. Sequence mean: .05 and .005.
-    rollouts = Rollouts.from_lengths([10, 100], rewards=[1, 0], advantage=[1.0, -1.0])
+    rollouts = Rollouts.from_lengths([10, 100], rewards=[1, 0], given_advantage=[1.0, -1.0])
     weights = token_weights(GIVEN.but(aggregation=step_token_mean), rollouts)
     assert weights[0, 0].item() == near(0.00909090909090909)
     assert weights.sum(dim=1).tolist() == near([10 / 110, -100 / 110])
@@ -189,7 +189,7 @@ def test_the_truncation_mask_takes_the_tokens_of_the_row_out_of_the_denominator(
     loss = Recipe(
         baseline=group_mean, surrogate=CLIP, aggregation=step_token_mean, filters=(masked,)
     )
-    weight = loss.plan(rollouts).weight
+    weight = loss.plan(rollouts).W
     assert plain(weight) == near([0, 0.04])
     assert weight[2].abs().max().item() == 0
 
@@ -209,9 +209,9 @@ def test_dead_groups_dilute_the_token_mean_unless_they_are_dropped():
     )
     kept = Recipe(baseline=group_mean, scale=STD, surrogate=CLIP, aggregation=step_token_mean)
     dropped = kept.but(filters=(drop_dead_groups,))
-    assert kept.plan(rollouts).weight[4, 0].item() == near(1 / 100)
-    assert dropped.plan(rollouts).weight[4, 0].item() == near(1 / 40)
-    assert dropped.plan(rollouts).weight[:4].abs().max().item() == 0
+    assert kept.plan(rollouts).W[4, 0].item() == near(1 / 100)
+    assert dropped.plan(rollouts).W[4, 0].item() == near(1 / 40)
+    assert dropped.plan(rollouts).W[:4].abs().max().item() == 0
     ratio = token_weights(kept, rollouts)[4:, :10] / token_weights(dropped, rollouts)[4:, :10]
     assert ratio.flatten().tolist() == near([0.4] * 40)
 
@@ -239,7 +239,7 @@ def test_a_dead_group_still_has_a_kl_gradient():
 def test_sequence_mean_and_token_mean_differ_on_unequal_lengths_only():
     # B12: lengths 10 and 100, A = +1 and -1, ratio 1: 0 against -(10 - 100)/110 = .81818. Equal lengths: both 0.
     def losses(lengths):
-        rollouts = Rollouts.from_lengths(lengths, rewards=[1, 0], advantage=[1.0, -1.0])
+        rollouts = Rollouts.from_lengths(lengths, rewards=[1, 0], given_advantage=[1.0, -1.0])
         return [
             GIVEN.but(aggregation=choice).loss(rollouts).item()
             for choice in (sequence_mean, step_token_mean)
@@ -523,7 +523,7 @@ def test_kl_is_averaged_over_live_tokens(aggregation):
 
 def slope_of(surrogate, ratio, advantage):
     """d loss / d log π of one token."""
-    rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, advantage=[advantage])
+    rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, given_advantage=[advantage])
     return -token_weights(GIVEN.but(surrogate=surrogate, aggregation=token_sum), rollouts).item()
 
 
@@ -552,7 +552,7 @@ def test_ratio_one_has_a_gradient_and_is_never_clipped():
 
 def test_a_negative_advantage_has_no_upper_bound():
     # B34: ratio 6, A = -1: min(-6, -1.2) = -6: loss 6, slope +6
-    rollouts = Rollouts.from_lengths([1], [0], ratio=6.0, advantage=[-1.0])
+    rollouts = Rollouts.from_lengths([1], [0], ratio=6.0, given_advantage=[-1.0])
     assert GIVEN.but(aggregation=token_sum).loss(rollouts).item() == near(6.0)
     assert slope_of(CLIP, 6.0, -1.0) == near(6.0)
     assert slope_of(CLIP, 1.5, -1.0) == near(1.5)
@@ -562,7 +562,7 @@ def test_a_negative_advantage_has_no_upper_bound():
 def test_dual_clip_bounds_a_negative_advantage(ratio, loss, slope):
     # B34: A = -1, c = 3: the objective is at least -3, so ratio 6 has loss 3 and no gradient; ratio 1.5 is left alone
     dual = partial(dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0)
-    rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, advantage=[-1.0])
+    rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, given_advantage=[-1.0])
     assert GIVEN.but(surrogate=dual, aggregation=token_sum).loss(rollouts).item() == near(loss)
     assert slope_of(dual, ratio, -1.0) == near(slope)
     assert slope_of(dual, 6.0, 1.0) == 0
@@ -571,18 +571,18 @@ def test_dual_clip_bounds_a_negative_advantage(ratio, loss, slope):
 def test_gspo_clips_at_its_own_eps_where_a_token_clip_never_would():
     # B35: log-ratio .001 on 100 tokens: s = e^.001 = 1.0010005 > 1 + 4e-4: nothing for A > 0, all for A < 0; 0.2 never clips
     for advantage, expected in [(1.0, 0.0), (-1.0, -1.0010005 / 100)]:
-        rollouts = Rollouts.from_lengths([100], [0], ratio=exp(0.001), advantage=[advantage])
+        rollouts = Rollouts.from_lengths([100], [0], ratio=exp(0.001), given_advantage=[advantage])
         paper = GIVEN.but(surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4))
         assert token_weights(paper, rollouts)[0].tolist() == near([expected] * 100, rel=1e-6)
     with pytest.warns(RecipeWarning, match="practically never clips"):
         wide = GIVEN.but(surrogate=partial(gspo, eps_low=0.2, eps_high=0.2))
-    rollouts = Rollouts.from_lengths([100], [0], ratio=exp(0.001), advantage=[1.0])
+    rollouts = Rollouts.from_lengths([100], [0], ratio=exp(0.001), given_advantage=[1.0])
     assert token_weights(wide, rollouts)[0, 0].item() == near(1.0010005 / 100, rel=1e-6)
 
 
 def test_the_sequence_ratio_is_a_geometric_mean_and_not_a_product():
     # B35: log-ratios ln 1.5, 0, 0, 0: s = 1.5^(1/4) = 1.10668, the product is 1.5. A token clip at .2 zeroes token 1 only.
-    rollouts = Rollouts.from_lengths([4], [0], advantage=[1.0])
+    rollouts = Rollouts.from_lengths([4], [0], given_advantage=[1.0])
     old = rollouts.logp.clone()
     old[0, 0] -= log(1.5)
     rollouts = Rollouts(
@@ -591,7 +591,7 @@ def test_the_sequence_ratio_is_a_geometric_mean_and_not_a_product():
         rollouts.reward,
         rollouts.group,
         old_logp=old,
-        advantage=torch.ones(1),
+        given_advantage=torch.ones(1),
     )
     with pytest.warns(RecipeWarning, match="practically never clips"):
         sequence = GIVEN.but(surrogate=partial(gspo, eps_low=0.2, eps_high=0.2))
@@ -604,7 +604,7 @@ def test_the_sequence_ratio_is_a_geometric_mean_and_not_a_product():
 @pytest.mark.parametrize("length", [1, 100])
 def test_the_sequence_ratio_does_not_grow_with_length(log_ratio, length):
     # B36, B37: e^.001 = 1.0010005 and e^.012 = 1.01207 for any length; the products over 100 tokens are 1.10517 and 3.3201
-    rollouts = Rollouts.from_lengths([length], [0], ratio=exp(log_ratio), advantage=[-1.0])
+    rollouts = Rollouts.from_lengths([length], [0], ratio=exp(log_ratio), given_advantage=[-1.0])
     assert GIVEN.but(surrogate=partial(gspo, eps_low=3e-4, eps_high=4e-4)).loss(
         rollouts
     ).item() == near(exp(log_ratio))
@@ -622,10 +622,10 @@ def test_the_sequence_ratio_does_not_grow_with_length(log_ratio, length):
 )
 def test_the_weight_for_another_sampler_is_a_product_over_the_completion(correction, factor):
     # B37: A = 1, W = 1/100
-    plainly = Rollouts.from_lengths([100], [0], advantage=[1.0])
+    plainly = Rollouts.from_lengths([100], [0], given_advantage=[1.0])
     old, sampler = plainly.logp, plainly.logp - 0.012
     rollouts = Rollouts.from_lengths(
-        [100], [0], advantage=[1.0], old_logp=old, sampler_logp=sampler
+        [100], [0], given_advantage=[1.0], old_logp=old, sampler_logp=sampler
     )
     weights = token_weights(GIVEN.but(correction=correction), rollouts)
     assert weights[0].tolist() == near([factor / 100] * 100)
@@ -637,7 +637,7 @@ def test_swapped_clip_bounds_are_said_to_be_idle_below():
         swapped = GIVEN.but(
             surrogate=partial(ppo_clip, eps_low=3.0, eps_high=0.28), aggregation=token_sum
         )
-    rollouts = Rollouts.from_lengths([2], [0], ratio=0.01, advantage=[-1.0])
+    rollouts = Rollouts.from_lengths([2], [0], ratio=0.01, given_advantage=[-1.0])
     assert token_weights(swapped, rollouts)[0].tolist() == near([-0.01, -0.01])
 
 
@@ -661,7 +661,7 @@ def test_the_cap_of_cispo_is_absolute():
     with pytest.warns(RecipeWarning, match="absolute cap"):
         small = GIVEN.but(surrogate=partial(cispo, low=0.0, high=0.2), aggregation=token_sum)
     for ratio in (0.5, 1, 1.5):
-        rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, advantage=[1.0])
+        rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, given_advantage=[1.0])
         assert token_weights(small, rollouts).item() == near(0.2)
 
 
@@ -797,7 +797,9 @@ def test_a_kl_in_the_reward_drives_a_group_of_equal_outcomes():
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_first_loss_is_zero_or_not_by_the_aggregation_alone(sign):
     # B41: -ΣWA at ratio 1, lengths 10 and 100: 0, -(10 - 100)/110 = .81818, -(10 - 100)/(2·100) = .45; every push is alive
-    rollouts = Rollouts.from_lengths([10, 100], [1, 0], advantage=[sign, -sign], max_new_tokens=100)
+    rollouts = Rollouts.from_lengths(
+        [10, 100], [1, 0], given_advantage=[sign, -sign], max_new_tokens=100
+    )
     for aggregation, value in [(sequence_mean, 0.0), (step_token_mean, 90 / 110), (constant, 0.45)]:
         loss = GIVEN.but(aggregation=aggregation)
         assert loss.loss(rollouts).item() == near(sign * value)
@@ -807,7 +809,7 @@ def test_the_first_loss_is_zero_or_not_by_the_aggregation_alone(sign):
 def test_sequence_mean_favours_short_right_answers_and_spares_long_wrong_ones():
     # B44: right 2, 8, wrong 4, 16, A = ±1, N = 4: ±1/(4·len). The share of each completion is ±.25: no bias to be seen there.
     rollouts = Rollouts.from_lengths(
-        [2, 8, 4, 16], [1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
+        [2, 8, 4, 16], [1, 1, 0, 0], given_advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
     )
     weights = token_weights(GIVEN, rollouts)
     assert weights[:, 0].tolist() == near([0.125, 0.03125, -0.0625, -0.015625])

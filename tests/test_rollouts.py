@@ -89,7 +89,7 @@ def test_advantages_are_per_row_or_per_token(shape):
     refused(
         ValueError,
         f"advantage has shape {list(shape)}: expected [2] or [2, 3]",
-        advantage=torch.zeros(shape),
+        given_advantage=torch.zeros(shape),
     )
 
 
@@ -131,7 +131,7 @@ def test_log_probs_are_floating_point(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["logp", "old_logp", "truncated", "token_reward", "value", "advantage"]
+    "name", ["logp", "old_logp", "truncated", "token_reward", "value", "given_advantage"]
 )
 def test_lists_in_place_of_tensors_are_named(name):
     refused(TypeError, f"{name} is a list: expected a torch.Tensor", **{name: [[-1.0] * 3] * 2})
@@ -198,7 +198,7 @@ def test_a_reward_that_is_not_finite_is_refused_with_the_way_to_say_unscored(bad
     )
 
 
-@pytest.mark.parametrize("name", ["value", "advantage"])
+@pytest.mark.parametrize("name", ["value", "given_advantage"])
 def test_per_token_numbers_are_finite_where_they_are_read(name):
     live = torch.zeros(2, 3)
     live[1, 0] = nan
@@ -282,7 +282,7 @@ def test_rewards_in_float64_and_lists_keep_every_digit(reward):
     assert rollouts.reward.tolist() == [0.1, 0.7]
 
 
-@pytest.mark.parametrize("name", ["value", "advantage"])
+@pytest.mark.parametrize("name", ["value", "given_advantage"])
 def test_other_numbers_are_held_in_float32_or_wider(name):
     assert (
         getattr(Rollouts(**fields(**{name: torch.zeros(2, 3, dtype=torch.bfloat16)})), name).dtype
@@ -351,7 +351,7 @@ def full():
         token_reward=number,
         value=number,
         greedy_reward=number[:, 0],
-        advantage=number[:, 1],
+        given_advantage=number[:, 1],
         max_new_tokens=9,
         tokens=[[f"{i}{j}" for j in range(t)] for i in range(n)],
         prompts=["p", "p", "q", "q"],
@@ -386,7 +386,7 @@ def test_slicing_takes_the_same_rows_of_every_field(rows, expected):
             "truncated",
             "reward_parts",
         ),
-        *("token_reward", "value", "greedy_reward", "advantage", "scored"),
+        *("token_reward", "value", "greedy_reward", "given_advantage", "scored"),
     ):
         assert torch.equal(getattr(part, name), getattr(whole, name)[expected])
 
@@ -429,7 +429,7 @@ def test_to_a_dtype_changes_floating_tensors_and_no_others(dtype):
     )
     assert moved.scored.tolist() == [True, False, True, True]
     held = torch.float32 if dtype == torch.bfloat16 else dtype
-    assert moved.reward.dtype == moved.value.dtype == moved.advantage.dtype == held
+    assert moved.reward.dtype == moved.value.dtype == moved.given_advantage.dtype == held
 
 
 def test_to_a_narrow_dtype_does_not_round_the_rewards():
@@ -475,14 +475,14 @@ def test_from_lengths_takes_groups_dtype_and_any_other_field():
         logp=-0.5,
         dtype=torch.float32,
         max_new_tokens=4,
-        advantage=[1, 2],
+        given_advantage=[1, 2],
         prompts=["p", "q"],
     )
     assert rollouts.group.tolist() == [7, 8]
     assert rollouts.logp.unique().tolist() == [-0.5]
     assert rollouts.logp.dtype == torch.float32
     assert rollouts.max_new_tokens == 4
-    assert rollouts.advantage.tolist() == [1, 2]
+    assert rollouts.given_advantage.tolist() == [1, 2]
     assert rollouts.prompts == ["p", "q"]
 
 

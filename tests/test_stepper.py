@@ -24,6 +24,7 @@ NAMES = {
     "comb": math.comb,
     "min": min,
     "max": max,
+    "sign": lambda x: (x > 0) - (x < 0),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "nan": math.nan,
 }
@@ -66,7 +67,7 @@ def test_a_known_token_step_by_step():
         "ratio",
         "gate",
         "W",
-        "weight",
+        "push",
     ]
     assert [s.value for s in stepped.steps] == pytest.approx(
         [1, 0.5, 0.5**0.5, 1, 1, 0.25, 0.5**0.5 / 4]
@@ -90,7 +91,7 @@ def test_a_clipped_token_has_gate_zero():
     values = {s.name: s.value for s in stepped.steps}
     assert values["ratio"] == pytest.approx(1.5)
     assert values["gate"] == 0
-    assert values["weight"] == 0
+    assert values["push"] == 0
 
 
 def test_a_choice_of_ones_own_shows_its_value():

@@ -15,6 +15,7 @@ from grpo_edu.objective.advantages import given
 from grpo_edu.objective.aggregation import sequence_mean, step_token_mean, token_sum
 from grpo_edu.objective.surrogates import (
     cispo,
+    derivative_of,
     dual_clip,
     gmpo,
     gspo,
@@ -69,9 +70,7 @@ def value_and_gradient(surrogate, given_inputs):
 
 def by_hand(surrogate, given_inputs):
     """advantage · ratio · gate of the hand-written factors."""
-    ratio, gate = axes.run(
-        axes.function_of(surrogate).factors, {**given_inputs, **axes.settings(surrogate)}
-    )
+    ratio, gate = axes.run(derivative_of(surrogate), given_inputs)
     return given_inputs["advantage"] * ratio * gate
 
 
@@ -162,14 +161,16 @@ def test_the_ratio_of_gspo_is_the_geometric_mean_over_live_tokens():
 )
 def test_gspo_clips_the_whole_completion_on_one_side_per_sign(log_ratio, advantage, gate):
     # band 1 - 3e-4 … 1 + 4e-4; W = 1/2 on both tokens: A·s·gate/2
-    rollouts = Rollouts.from_lengths([2], [0], ratio=exp(log_ratio), advantage=[float(advantage)])
+    rollouts = Rollouts.from_lengths(
+        [2], [0], ratio=exp(log_ratio), given_advantage=[float(advantage)]
+    )
     weights = token_weights(Recipe(baseline=given, surrogate=GSPO), rollouts)
     assert weights[0].tolist() == near([gate * advantage * exp(log_ratio) / 2] * 2)
 
 
 def test_gspo_under_the_sequence_mean_has_the_length_bias_of_grpo():
     # N = 2, lengths 2 and 8, on policy: 1/(2·2) and 1/(2·8)
-    rollouts = Rollouts.from_lengths([2, 8], [0, 0], advantage=[1.0, 1.0])
+    rollouts = Rollouts.from_lengths([2, 8], [0, 0], given_advantage=[1.0, 1.0])
     weights = token_weights(Recipe(baseline=given, surrogate=GSPO), rollouts)
     assert weights[:, 0].tolist() == near([1 / 4, 1 / 16])
 
@@ -189,7 +190,7 @@ def test_cispo_caps_the_ratio_and_never_takes_the_gradient(ratio, coefficient, a
 
 @pytest.mark.parametrize("surrogate", [CLIP, GSPO, partial(cispo, low=0.0, high=5.0)])
 def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(surrogate):
-    rollouts = Rollouts.from_lengths([3, 5, 1], [0, 0, 0], advantage=[1.0, -2.0, 0.5])
+    rollouts = Rollouts.from_lengths([3, 5, 1], [0, 0, 0], given_advantage=[1.0, -2.0, 0.5])
     plain = token_weights(Recipe(baseline=given), rollouts)
     assert token_weights(
         Recipe(baseline=given, surrogate=surrogate), rollouts
@@ -202,7 +203,7 @@ def test_gspo_with_a_token_mean_is_said_to_be_unintended():
 
 
 def test_gspo_refuses_an_advantage_per_token():
-    rollouts = Rollouts.from_lengths([1, 2], [0, 0], advantage=[[1.0, 0.0], [2.0, 3.0]])
+    rollouts = Rollouts.from_lengths([1, 2], [0, 0], given_advantage=[[1.0, 0.0], [2.0, 3.0]])
     with pytest.raises(
         ValueError, match="has one ratio per completion, but given gives one advantage per token"
     ):
@@ -227,7 +228,7 @@ def off_policy(seed, spread):
         reward=torch.zeros(6),
         group=torch.tensor([0, 0, 1, 1, 2, 2]),
         old_logp=old.clamp(max=0.0),
-        advantage=advantage,
+        given_advantage=advantage,
     )
 
 
@@ -240,7 +241,7 @@ def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
     rollouts = off_policy(seed, spread)
     loss = Recipe(baseline=given, surrogate=surrogate, aggregation=sequence_mean)
     plan = loss.plan(rollouts)
-    expected = plan.weight * by_hand(surrogate, loss.token_inputs(rollouts, plan))
+    expected = plan.W * by_hand(surrogate, loss.token_inputs(rollouts, plan))
     torch.testing.assert_close(token_weights(loss, rollouts), expected, rtol=1e-12, atol=1e-15)
     if (
         axes.function_of(surrogate).__name__ not in SHARED
@@ -248,9 +249,7 @@ def test_hand_written_factors_equal_autograd(surrogate, spread, seed):
         ramp = loss.but(
             aggregation=lambda mask: mask * torch.linspace(0.1, 1.0, 9, dtype=torch.float64)
         )
-        expected = ramp.plan(rollouts).weight * by_hand(
-            surrogate, ramp.token_inputs(rollouts, plan)
-        )
+        expected = ramp.plan(rollouts).W * by_hand(surrogate, ramp.token_inputs(rollouts, plan))
         torch.testing.assert_close(token_weights(ramp, rollouts), expected, rtol=1e-12, atol=1e-15)
 
 
@@ -297,7 +296,7 @@ def test_the_clip_never_raises_the_objective(ratio, advantage):
 
 
 def test_bfloat16_log_probs_are_computed_in_float32():
-    rollouts = Rollouts.from_lengths([2], [0], advantage=[1.0], dtype=torch.bfloat16)
+    rollouts = Rollouts.from_lengths([2], [0], given_advantage=[1.0], dtype=torch.bfloat16)
     weights = token_weights(Recipe(baseline=given, surrogate=CLIP, aggregation=token_sum), rollouts)
     assert weights.dtype == torch.float32
     assert weights.tolist() == [[1, 1]]

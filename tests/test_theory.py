@@ -6,6 +6,7 @@ import math
 from functools import partial
 from itertools import product
 
+import oracles
 import pytest
 import torch
 
@@ -68,19 +69,23 @@ def enumerated_weight(one: Recipe, p: float, size: int) -> float:
 @pytest.mark.parametrize(("p", "size"), [(0.1, 3), (0.35, 4), (0.8, 5)])
 def test_prompt_weight_equals_enumeration_with_autograd(name, p, size):
     one = RECIPES[name].but(kl=None)
-    assert difficulty.weight(one, p, size) == near(enumerated_weight(one, p, size))
+    assert difficulty.prompt_weight(one, p, size) == near(enumerated_weight(one, p, size))
 
 
 @pytest.mark.parametrize("p", [0.02, 0.3, 0.5, 0.9])
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_closed_forms_are_the_weights_of_the_recipes(p, size):
-    assert difficulty.weight(recipe("rloo"), p, size) == near(1)
-    assert difficulty.weight(recipe("dr_grpo"), p, size) == near((size - 1) / size)
-    assert difficulty.weight(recipe("maxrl"), p, size) == near(difficulty.maxrl_weight(p, size - 1))
-    assert difficulty.weight(recipe("pass@k"), p, size) == near(difficulty.pass_at_k_weight(p, 2))
+    assert difficulty.prompt_weight(recipe("rloo"), p, size) == near(1)
+    assert difficulty.prompt_weight(recipe("dr_grpo"), p, size) == near((size - 1) / size)
+    assert difficulty.prompt_weight(recipe("maxrl"), p, size) == near(
+        oracles.maxrl_weight(p, size - 1)
+    )
+    assert difficulty.prompt_weight(recipe("pass@k"), p, size) == near(
+        oracles.pass_at_k_weight(p, 2)
+    )
     for ddof, eps in ((0, 0.0), (1, 0.0), (1, 1e-4), (0, 0.1)):
         one = recipe("grpo").but(scale=partial(adv.group_std, ddof=ddof, eps=eps))
-        assert difficulty.weight(one, p, size) == near(
+        assert difficulty.prompt_weight(one, p, size) == near(
             difficulty.std_weight(p, size, ddof=ddof, eps=eps)
         )
 
@@ -118,7 +123,7 @@ def test_the_objective_climbed_has_the_weight_as_its_slope_and_the_known_end_val
             difficulty.objective(GRPO0, p + step, size)
             - difficulty.objective(GRPO0, p - step, size)
         ) / (2 * step)
-        assert slope == pytest.approx(difficulty.weight(GRPO0, p, size), rel=1e-8)
+        assert slope == pytest.approx(difficulty.prompt_weight(GRPO0, p, size), rel=1e-8)
 
 
 def test_the_objective_of_the_std_tends_to_two_arcsin_of_the_root():
@@ -133,7 +138,7 @@ def test_silent_groups_and_the_baseline_of_live_ones():
     assert [difficulty.silent_probability(0.1819, g) for g in (2, 4, 8, 16)] == pytest.approx(
         [0.702, 0.449, 0.201, 0.040], abs=1e-3
     )
-    assert [difficulty.conditional_baseline(p, 8) for p in (0.05, 0.2, 0.8)] == pytest.approx(
+    assert [oracles.conditional_baseline(p, 8) for p in (0.05, 0.2, 0.8)] == pytest.approx(
         [0.1486, 0.2403, 0.7597], abs=5e-5
     )
     # by enumeration of K
@@ -141,14 +146,14 @@ def test_silent_groups_and_the_baseline_of_live_ones():
     bins = [math.comb(g, k) * p**k * (1 - p) ** (g - k) for k in range(g + 1)]
     live = sum(bins[1:-1])
     assert difficulty.silent_probability(p, g) == near(1 - live)
-    assert difficulty.conditional_baseline(p, g) == near(
+    assert oracles.conditional_baseline(p, g) == near(
         sum(k / g * b for k, b in enumerate(bins) if 0 < k < g) / live
     )
 
 
 def test_rerolling_the_same_prompt_raises_hard_prompts_and_drawing_new_ones_does_not():
     assert difficulty.rerolled_weight(GRPO0, 0.02, 8) == pytest.approx(17.2, abs=0.05)
-    assert difficulty.weight(GRPO0, 0.02, 8) == pytest.approx(2.57, abs=0.005)
+    assert difficulty.prompt_weight(GRPO0, 0.02, 8) == pytest.approx(2.57, abs=0.005)
     for p in (0.1, 0.6):
         assert difficulty.rerolled_weight(GRPO0, p, 2) == near(1 / (2 * p * (1 - p)))
 

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from itertools import product
 
+import oracles
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,8 +17,8 @@ from grpo_edu import RECIPES, Recipe, Rollouts, recipe
 from grpo_edu.objective import advantages as adv
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import surrogates as sur
+from grpo_edu.objective.probes import neutral_rollouts
 from grpo_edu.theory import difficulty
-from grpo_edu.theory.variance import advantage_noise
 
 near = partial(pytest.approx, rel=1e-9, abs=1e-12)
 LOGITS = torch.tensor([0.3, -0.8, 0.5, 0.1], dtype=torch.float64)
@@ -45,7 +46,7 @@ def all_gradients(one: Recipe, size: int) -> tuple[Tensor, Tensor, Tensor]:
             token_reward=reward[:, None] if one.name.startswith("grpo(process)") else None,
             value=torch.full_like(logp, 0.5),
             greedy_reward=torch.full_like(reward, 0.5),
-            advantage=reward - 0.5,
+            given_advantage=reward - 0.5,
             truncated=torch.zeros(size, dtype=torch.bool),
             max_new_tokens=1,
         )
@@ -66,7 +67,7 @@ def test_expected_gradient_of_every_recipe_is_its_weight_times_the_slope_of_the_
     name, size
 ):
     chance, gradient, _ = all_gradients(RECIPES[name], size)
-    expected = difficulty.weight(RECIPES[name], P, size) * slope_of_pass_rate()
+    expected = difficulty.prompt_weight(RECIPES[name], P, size) * slope_of_pass_rate()
     torch.testing.assert_close(chance @ gradient, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -78,7 +79,7 @@ def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
             ([1.0, 0.0, 0.0, 1.0, 1.0, 1.0], [0] * 3 + [1] * 3),
         )
         plans = [
-            one.plan(difficulty.neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
+            one.plan(neutral_rollouts([1] * len(r), r, g, one)).advantage[:3]
             for r, g in (alone, beside)
         ]
         assert torch.allclose(*plans) is (name not in BATCH_SCOPE), name
@@ -88,7 +89,9 @@ def test_the_recipes_left_out_above_are_those_that_scale_by_the_whole_batch():
 def test_a_number_of_the_whole_batch_leaves_the_shape_of_the_curve_alone(name):
     # gdpo keeps the shape of the group std that it applies first; the others are flat
     shape = (lambda p: difficulty.std_weight(p, 8)) if name == "gdpo" else (lambda p: 1.0)
-    ratios = [difficulty.weight(RECIPES[name], p, 8) / shape(p) for p in (0.05, 0.3, 0.5, 0.9)]
+    ratios = [
+        difficulty.prompt_weight(RECIPES[name], p, 8) / shape(p) for p in (0.05, 0.3, 0.5, 0.9)
+    ]
     assert ratios == [near(ratios[0])] * 4
 
 
@@ -112,16 +115,14 @@ def test_softmax_weight_equals_enumeration(tau, size):
         aggregation=agg.sequence_sum,
     )
     chance, gradient, _ = all_gradients(one, size)
-    expected = difficulty.softmax_weight(P, size, tau) * slope_of_pass_rate()
+    expected = oracles.softmax_weight(P, size, tau) * slope_of_pass_rate()
     torch.testing.assert_close(chance @ gradient, expected, rtol=1e-9, atol=1e-12)
 
 
 @given(p=st.floats(0.01, 0.99), size=st.integers(2, 9))
 def test_softmax_advantages_run_from_maxrl_to_the_centred_reward(p, size):
-    assert difficulty.softmax_weight(p, size, 0.002) == near(difficulty.maxrl_weight(p, size - 1))
-    assert 1e6 * difficulty.softmax_weight(p, size, 1e6) == pytest.approx(
-        (size - 1) / size, rel=1e-5
-    )
+    assert oracles.softmax_weight(p, size, 0.002) == near(oracles.maxrl_weight(p, size - 1))
+    assert 1e6 * oracles.softmax_weight(p, size, 1e6) == pytest.approx((size - 1) / size, rel=1e-5)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -132,11 +133,13 @@ def test_maxrl_has_order_g_only_where_the_all_wrong_group_keeps_its_minus_one(si
     chance, gradient, _ = all_gradients(one, size)
     torch.testing.assert_close(
         chance @ gradient,
-        difficulty.maxrl_weight(P, size) * slope_of_pass_rate(),
+        oracles.maxrl_weight(P, size) * slope_of_pass_rate(),
         rtol=1e-9,
         atol=0,
     )
-    assert difficulty.weight(recipe("maxrl"), P, size) == near(difficulty.maxrl_weight(P, size - 1))
+    assert difficulty.prompt_weight(recipe("maxrl"), P, size) == near(
+        oracles.maxrl_weight(P, size - 1)
+    )
 
 
 @pytest.mark.parametrize(("k", "size"), [(1, 3), (2, 4), (3, 4), (4, 4)])
@@ -147,7 +150,7 @@ def test_pass_at_k_weights_are_the_slope_of_pass_at_k(k, size):
     slope = torch.autograd.grad(1 - (1 - leaf.softmax(0) @ RIGHT) ** k, leaf)[0]
     torch.testing.assert_close(chance @ gradient, slope, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(
-        difficulty.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12
+        oracles.pass_at_k_weight(P, k) * slope_of_pass_rate(), slope, rtol=1e-9, atol=1e-12
     )
 
 
@@ -180,7 +183,9 @@ def test_the_objective_is_the_integral_of_the_weight(name, size):
     # the weight is a polynomial of degree G-1 <= 5: three Gauss points integrate it exactly
     gauss = [(0.5 - math.sqrt(0.15), 5 / 18), (0.5, 4 / 9), (0.5 + math.sqrt(0.15), 5 / 18)]
     for p in (0.15, 0.6, 1.0):
-        area = p * sum(share * difficulty.weight(RECIPES[name], p * x, size) for x, share in gauss)
+        area = p * sum(
+            share * difficulty.prompt_weight(RECIPES[name], p * x, size) for x, share in gauss
+        )
         assert difficulty.objective(RECIPES[name], p, size) == near(area)
 
 
@@ -210,25 +215,27 @@ def test_std_curve_is_a_u_lowest_at_one_half_and_maxrl_falls(size):
     assert min(curve) == curve[19]
     assert curve == near(curve[::-1])
     assert curve[:20] == sorted(curve[:20], reverse=True)
-    falling = [difficulty.maxrl_weight(p, size - 1) for p in grid]
+    falling = [oracles.maxrl_weight(p, size - 1) for p in grid]
     assert falling == sorted(falling, reverse=True)
 
 
 @pytest.mark.parametrize("size", [2, 4, 9])
 def test_hardest_prompts_get_the_root_of_g_minus_one_and_with_bessel_less(size):
-    assert difficulty.weight(GRPO0, 1e-10, size) == pytest.approx(math.sqrt(size - 1), rel=1e-8)
-    assert difficulty.weight(recipe("grpo"), 1e-10, size) == pytest.approx(
+    assert difficulty.prompt_weight(GRPO0, 1e-10, size) == pytest.approx(
+        math.sqrt(size - 1), rel=1e-8
+    )
+    assert difficulty.prompt_weight(recipe("grpo"), 1e-10, size) == pytest.approx(
         (size - 1) / math.sqrt(size), rel=1e-8
     )
 
 
 def test_the_next_term_of_the_large_group_is_right_to_order_one_over_g_squared():
-    assert difficulty.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(
+    assert oracles.large_group_std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(
         0.99070, abs=5e-6
     )
     assert difficulty.std_weight(0.3, 64) * math.sqrt(0.21) == pytest.approx(0.99053, abs=5e-6)
     gaps = [
-        abs(difficulty.std_weight(0.3, g) - difficulty.large_group_std_weight(0.3, g)) * g * g
+        abs(difficulty.std_weight(0.3, g) - oracles.large_group_std_weight(0.3, g)) * g * g
         for g in (128, 256, 512)
     ]
     assert max(gaps) / min(gaps) < 1.1
@@ -241,9 +248,9 @@ def test_update_of_one_logit_with_the_std_at_eight_has_the_printed_values():
     assert frames == pytest.approx([0.050, 0.248, 0.464, 0.210], abs=6e-4)
     relative = [difficulty.std_weight(p, 8) / difficulty.std_weight(0.5, 8) for p in rates]
     assert relative == pytest.approx([1.387, 1.220, 1.0, 1.254], abs=5e-4)
-    assert difficulty.frames(difficulty.weight(recipe("dr_grpo"), 0.3, 8), 0.3)["score"] == near(
-        0.21 * 7 / 8
-    )
+    assert difficulty.frames(difficulty.prompt_weight(recipe("dr_grpo"), 0.3, 8), 0.3)[
+        "score"
+    ] == near(0.21 * 7 / 8)
 
 
 def test_score_frame_of_each_scheme_in_the_limit():
@@ -252,7 +259,7 @@ def test_score_frame_of_each_scheme_in_the_limit():
             math.sqrt(p * (1 - p))
         )
         assert difficulty.frames(1.0, p)["score"] == near(p * (1 - p))
-        assert difficulty.frames(difficulty.maxrl_weight(p, 2000), p)["score"] == near(1 - p)
+        assert difficulty.frames(oracles.maxrl_weight(p, 2000), p)["score"] == near(1 - p)
         assert difficulty.frames(1 / p, p)["log-probability"] == near(1)
 
 
@@ -300,7 +307,7 @@ def test_rerolling_pairs_climbs_half_the_logit():
 def test_refilling_with_new_prompts_keeps_every_relative_weight():
     rates = [0.02, 0.3, 0.9]
     refilled = difficulty.refilled_weights(GRPO0, rates, 8)
-    plain = [difficulty.weight(GRPO0, p, 8) for p in rates]
+    plain = [difficulty.prompt_weight(GRPO0, p, 8) for p in rates]
     assert [a / b for a, b in zip(refilled, plain, strict=True)] == [
         near(refilled[0] / plain[0])
     ] * 3
@@ -320,10 +327,10 @@ def test_climb_time_has_the_closed_forms_of_no_std_and_of_the_infinite_std():
     # ∫ dp / (p(1-p))² = 2 log(p/(1-p)) + (2p-1)/(p(1-p));  ∫ dp / (p(1-p))^1.5 = 2(2p-1)/√(p(1-p))
     flat = lambda p: 2 * math.log(p / (1 - p)) + (2 * p - 1) / (p * (1 - p))
     std = lambda p: 2 * (2 * p - 1) / math.sqrt(p * (1 - p))
-    assert difficulty.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(
+    assert oracles.climb_time(lambda p: 1.0, 0.01, 0.9) == pytest.approx(
         flat(0.9) - flat(0.01), rel=1e-8
     )
-    found = difficulty.climb_time(difficulty.infinite_std_weight, 0.01, 0.9)
+    found = oracles.climb_time(difficulty.infinite_std_weight, 0.01, 0.9)
     assert found == pytest.approx(std(0.9) - std(0.01), rel=1e-8)
 
 
@@ -332,8 +339,8 @@ def test_hard_prompts_are_climbed_fastest_by_maxrl_then_std_then_no_std_and_easy
 
     def times(start: float, goal: float) -> list[float]:
         return [
-            difficulty.climb_time(
-                lambda p, one=one: difficulty.weight(one, p, 64), start, goal, 100
+            oracles.climb_time(
+                lambda p, one=one: difficulty.prompt_weight(one, p, 64), start, goal, 100
             )
             for one in schemes
         ]
@@ -367,12 +374,12 @@ def test_advantage_noise_equals_enumeration(name):
             g = -torch.autograd.grad(RECIPES[name].but(kl=None).loss(batch), leaf)[0].item()
             chance = math.prod(P if r else 1 - P for r in row)
             first, second = first + chance * g, second + chance * g * g
-        assert advantage_noise(RECIPES[name], P, size) == near(second / first**2 - 1)
+        assert oracles.advantage_noise(RECIPES[name], P, size) == near(second / first**2 - 1)
 
 
 def test_after_rescaling_the_std_is_a_little_less_noisy_and_maxrl_more():
     noise = {
-        name: advantage_noise(RECIPES[name], 0.35, 4)
+        name: oracles.advantage_noise(RECIPES[name], 0.35, 4)
         for name in ("grpo", "rloo", "dr_grpo", "maxrl", "reinforce")
     }
     assert noise["rloo"] == near(noise["dr_grpo"])

@@ -10,6 +10,7 @@ import math
 from functools import partial
 from itertools import product
 
+import oracles
 import pytest
 import torch
 from torch import Tensor
@@ -51,14 +52,14 @@ def table(one: Recipe, size: int) -> tuple[Tensor, Tensor]:
 def test_sequence_mean_and_prompt_scope_equal_enumeration_with_unequal_hazards(one, size):
     cap = CAP if size < 4 else 2
     for aggregation, rows in ((agg.sequence_mean, 1), (agg.prompt_token_mean, None)):
-        found = length.token_mean_gradient(table(one, size), P, HAZARDS, cap, rows=rows)
+        found = oracles.token_mean_gradient(table(one, size), P, HAZARDS, cap, rows=rows)
         assert found == near(enumerated(one, aggregation, size, cap=cap))
 
 
 @pytest.mark.parametrize("one", [MEAN, STD], ids=["mean", "std"])
 @pytest.mark.parametrize(("size", "rows"), [(4, 2), (4, 1), (4, 4), (2, 1)])
 def test_micro_batch_scope_is_a_function_of_its_own_size(one, size, rows):
-    found = length.token_mean_gradient(table(one, size), P, HAZARDS, 2, rows=rows)
+    found = oracles.token_mean_gradient(table(one, size), P, HAZARDS, 2, rows=rows)
     assert found == near(
         enumerated(
             one, agg.micro_batch_token_mean, size, cap=2, micro_batch=split(size, size // rows)
@@ -83,7 +84,7 @@ def test_step_scope_of_two_prompts_equals_enumeration_of_both(one):
     mean = torch.einsum(
         "m,mgt,mgtk->k", steps.chance, weights, enumeration.scores(steps, P, *HAZARDS)
     )
-    assert length.token_mean_gradient(table(one, 2), P, HAZARDS, 2, prompts=2) == near(
+    assert oracles.token_mean_gradient(table(one, 2), P, HAZARDS, 2, prompts=2) == near(
         (mean[1].item(), mean[2].item())
     )
 
@@ -91,32 +92,34 @@ def test_step_scope_of_two_prompts_equals_enumeration_of_both(one):
 def test_a_denominator_of_part_of_a_group_and_several_prompts_is_refused():
     for rows, prompts in ((0, 1), (5, 1), (2, 2)):
         with pytest.raises(ValueError, match="rows is"):
-            length.token_mean_gradient(table(MEAN, 4), P, HAZARDS, 2, rows=rows, prompts=prompts)
+            oracles.token_mean_gradient(table(MEAN, 4), P, HAZARDS, 2, rows=rows, prompts=prompts)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("one", [MEAN, STD], ids=["mean", "std"])
 def test_balanced_aggregation_equals_enumeration(one, size):
     cap = CAP if size < 4 else 2
-    assert length.balanced_gradient(table(one, size), P, HAZARDS, cap) == near(
+    assert oracles.balanced_gradient(table(one, size), P, HAZARDS, cap) == near(
         enumerated(one, agg.balanced, size, cap=cap)
     )
 
 
 def test_balanced_aggregation_is_the_sequence_mean_at_two_and_needs_two_signs():
     pair = table(MEAN, 2)
-    assert length.balanced_gradient(pair, P, HAZARDS, 9) == near(
-        length.token_mean_gradient(pair, P, HAZARDS, 9, rows=1)
+    assert oracles.balanced_gradient(pair, P, HAZARDS, 9) == near(
+        oracles.token_mean_gradient(pair, P, HAZARDS, 9, rows=1)
     )
     with pytest.raises(ValueError, match="one sign"):
-        length.balanced_gradient(table(recipe("pass@k"), 4), P, HAZARDS, CAP)
+        oracles.balanced_gradient(table(recipe("pass@k"), 4), P, HAZARDS, CAP)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.75, 1.0, 2.0])
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("one", [MEAN, STD], ids=["mean", "std"])
 def test_length_power_equals_enumeration(one, size, alpha):
-    found = length.length_power_gradient(table(one, size), P, HAZARDS, CAP, alpha=alpha, length=CAP)
+    found = oracles.length_power_gradient(
+        table(one, size), P, HAZARDS, CAP, alpha=alpha, length=CAP
+    )
     assert found == near(enumerated(one, partial(agg.length_power, alpha=alpha), size))
 
 
@@ -133,7 +136,7 @@ def test_length_power_with_alpha_zero_is_the_constant():
         max(
             map(
                 abs,
-                length.length_power_gradient(table(MEAN, 8), P, HAZARDS, 40, alpha=0.0, length=40),
+                oracles.length_power_gradient(table(MEAN, 8), P, HAZARDS, 40, alpha=0.0, length=40),
             )
         )
         < 1e-12
@@ -143,7 +146,7 @@ def test_length_power_with_alpha_zero_is_the_constant():
 def test_the_two_formulas_of_the_shared_hazard_agree():
     # equal hazards: E[(1/G)Σ A 1{right}] = p(1-p)(G-1)/G times the drift per unit
     for rows in (1, 2, 4):
-        right, wrong = length.token_mean_gradient(table(MEAN, 4), P, (0.2, 0.2), 12, rows=rows)
+        right, wrong = oracles.token_mean_gradient(table(MEAN, 4), P, (0.2, 0.2), 12, rows=rows)
         unit = P * (1 - P) * 3 / 4 * length.token_mean_drift(0.2, rows, 12)
         assert (right, wrong) == near((unit, -unit))
 
@@ -153,7 +156,7 @@ def test_slope_of_the_mean_length_equals_autograd(stop, cap):
     logit = torch.tensor(math.log(stop / (1 - stop)), dtype=torch.float64, requires_grad=True)
     mean = sum((1 - logit.sigmoid()) ** k for k in range(cap))
     slope = torch.autograd.grad(mean, logit)[0].item() if isinstance(mean, Tensor) else 0.0
-    assert length.length_slope(stop, cap) == near(slope)
+    assert oracles.length_slope(stop, cap) == near(slope)
 
 
 # --- numbers of the two branches at s = .1 --------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ def test_slope_of_the_mean_length_equals_autograd(stop, cap):
 
 def test_printed_drifts_at_a_tenth():
     # p = .5, G = 8, no std, no cap in effect: -.0341 wrong, +.0341 right under 1/|o|; sampling had found -.0342 / +.0340
-    right, wrong = length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 250, rows=1)
+    right, wrong = oracles.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 250, rows=1)
     assert (right, wrong) == pytest.approx((0.0341, -0.0341), abs=5e-5)
     assert length.sequence_mean_drift(0.1, 10) == pytest.approx(0.1354, abs=5e-5)
 
@@ -169,7 +172,7 @@ def test_printed_drifts_at_a_tenth():
 def test_printed_shares_of_the_scopes():
     # each against the sequence mean of the *same* group size: 42 %, 8 %, 1 %. (-.0082 at G = 2 is 24 % of the -.0341 of G = 8.)
     prompt = {
-        g: length.token_mean_gradient(table(MEAN, g), 0.5, (0.1, 0.1), 150)[1] for g in (2, 8)
+        g: oracles.token_mean_gradient(table(MEAN, g), 0.5, (0.1, 0.1), 150)[1] for g in (2, 8)
     }
     assert prompt == {2: pytest.approx(-0.0082, abs=5e-5), 8: pytest.approx(-0.0027, abs=5e-5)}
     share = [
@@ -177,13 +180,13 @@ def test_printed_shares_of_the_scopes():
         for g in (2, 8, 64, 128)
     ]
     assert share == pytest.approx([0.419, 0.080, 0.0091, 0.0045], abs=6e-4)
-    assert prompt[2] / length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=1)[
+    assert prompt[2] / oracles.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=1)[
         1
     ] == pytest.approx(0.24, abs=0.001)
-    micro = length.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=2)[1]
+    micro = oracles.token_mean_gradient(table(MEAN, 8), 0.5, (0.1, 0.1), 150, rows=2)[1]
     assert micro == pytest.approx(-0.0144, abs=1.5e-4)
     # 16 prompts × 8: 128 rows share the denominator
-    step = length.token_mean_gradient(table(MEAN, 2), 0.5, (0.3, 0.3), 20, prompts=3)[1]
+    step = oracles.token_mean_gradient(table(MEAN, 2), 0.5, (0.3, 0.3), 20, prompts=3)[1]
     assert step == near(-0.125 * length.token_mean_drift(0.3, 6, 20))
 
 
@@ -233,7 +236,7 @@ def toy_drift(aggregation, size: int) -> float:
     """Change of E[length | wrong] per unit of gradient by the mode."""
     chance, gradient = toy_gradients(aggregation, size)
     mean = chance @ gradient
-    return (mean[2] / mean[0]).item() * length.length_slope(TOY, 5)
+    return (mean[2] / mean[0]).item() * oracles.length_slope(TOY, 5)
 
 
 VL = partial(agg.length_power, alpha=1.0)
@@ -258,7 +261,7 @@ def test_toy_drift_under_the_sequence_mean_is_the_same_with_the_std():
     for size in (2, 3):
         chance, gradient = toy_gradients(agg.sequence_mean, size, STD)
         mean = chance @ gradient
-        assert (mean[2] / mean[0]).item() * length.length_slope(TOY, 5) == near(
+        assert (mean[2] / mean[0]).item() * oracles.length_slope(TOY, 5) == near(
             toy_drift(agg.sequence_mean, size)
         )
 
@@ -269,11 +272,11 @@ def test_closed_forms_with_a_mode_token_in_front_equal_enumeration_of_the_toy():
     for size in (2, 3):
         t = table(MEAN, size)
         for aggregation, found in (
-            (agg.sequence_mean, length.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)),
-            (agg.prompt_token_mean, length.token_mean_gradient(t, 0.4, hazards, 5, prefix=1)),
-            (agg.balanced, length.balanced_gradient(t, 0.4, hazards, 5, prefix=1)),
+            (agg.sequence_mean, oracles.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)),
+            (agg.prompt_token_mean, oracles.token_mean_gradient(t, 0.4, hazards, 5, prefix=1)),
+            (agg.balanced, oracles.balanced_gradient(t, 0.4, hazards, 5, prefix=1)),
             # C: group_weights hands over the width of the mask, 6
-            (VL, length.length_power_gradient(t, 0.4, hazards, 5, alpha=1.0, length=6, prefix=1)),
+            (VL, oracles.length_power_gradient(t, 0.4, hazards, 5, alpha=1.0, length=6, prefix=1)),
         ):
             chance, gradient = toy_gradients(aggregation, size)
             assert found == near((chance @ gradient)[1:].tolist())
@@ -283,12 +286,12 @@ def test_vl_norm_tends_to_the_sequence_mean_as_the_group_grows_and_token_mean_to
     hazards, drift = (TOY, TOY), []
     for size in (2, 8, 32, 128):
         t = table(MEAN, size)
-        vl = length.length_power_gradient(t, 0.4, hazards, 5, alpha=1.0, length=1.0, prefix=1)[1]
+        vl = oracles.length_power_gradient(t, 0.4, hazards, 5, alpha=1.0, length=1.0, prefix=1)[1]
         # relative to 1/|o|, with the mean inverse length of the completions taken out
-        one = length.branch(TOY, 5, 1)
+        one = oracles.branch(TOY, 5, 1)
         inverse = (one.chance[1:] / torch.arange(1, len(one.chance))).sum().item()
         drift.append(
-            vl * inverse / length.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)[1]
+            vl * inverse / oracles.token_mean_gradient(t, 0.4, hazards, 5, prefix=1, rows=1)[1]
         )
     assert drift == sorted(drift)
     assert drift[-1] == pytest.approx(1, abs=0.01)
@@ -467,7 +470,7 @@ def test_share_and_push_of_the_longer_one_through_a_recipe_with_that_power(alpha
     ).abs()
     share = (weights[1].sum() / weights.sum()).item()
     assert share == near(length.longer_share(long / short, alpha))
-    assert (weights[1, 0] / weights[0, 0]).item() == near(length.power_push(long / short, alpha))
+    assert (weights[1, 0] / weights[0, 0]).item() == near(oracles.power_push(long / short, alpha))
 
 
 def test_printed_shares_and_no_power_is_even_in_both():
@@ -477,7 +480,7 @@ def test_printed_shares_and_no_power_is_even_in_both():
     assert length.longer_share(8206 / 4965) == pytest.approx(0.623, abs=5e-4)
     for alpha in (0.0, 0.25, 0.5, 0.75, 1.0):
         even_share = abs(length.longer_share(3.0, alpha) - 0.5) < 1e-9
-        even_push = abs(length.power_push(3.0, alpha) - 1) < 1e-9
+        even_push = abs(oracles.power_push(3.0, alpha) - 1) < 1e-9
         assert not (even_share and even_push)
     shares = [length.longer_share(3.0, a / 10) for a in range(11)]
     assert shares == sorted(shares)

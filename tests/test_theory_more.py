@@ -6,6 +6,7 @@ import math
 from functools import partial
 from itertools import product
 
+import oracles
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import kl as kls
 from grpo_edu.objective import rewards as shaping
 from grpo_edu.objective import surrogates as sur
-from grpo_edu.theory import clip, enumeration, kl, optimiser, splits, variance
+from grpo_edu.theory import clip, enumeration, kl
 from grpo_edu.weights import split
 
 near = partial(pytest.approx, rel=1e-9, abs=1e-12)
@@ -74,7 +75,9 @@ def test_on_policy_all_surrogates_push_alike(surrogate):
 def test_pushes_are_the_weights_of_a_recipe_and_kink_at_the_edges_of_the_band(ratio, advantage):
     for surrogate, high in ((PPO, 1.2), (PPO_HIGHER, 1.28)):
         one = Recipe(name="one", baseline=adv.given, surrogate=surrogate, aggregation=agg.token_sum)
-        rollouts = Rollouts.from_lengths([1], [0], ratio=ratio, logp=-3.0, advantage=[advantage])
+        rollouts = Rollouts.from_lengths(
+            [1], [0], ratio=ratio, logp=-3.0, given_advantage=[advantage]
+        )
         push = clip.pushes(surrogate, torch.tensor([ratio], dtype=torch.float64), advantage).item()
         assert push == near(token_weights(one, rollouts).item())
         dead = ratio > high if advantage > 0 else ratio < 0.8
@@ -110,7 +113,7 @@ def test_gspo_has_one_gate_for_a_completion_and_gmpo_one_per_token_the_survivors
         mask=torch.ones(1, 3, dtype=torch.bool),
         reward=torch.zeros(1, dtype=torch.float64),
         group=torch.tensor([0]),
-        advantage=torch.ones(1, dtype=torch.float64),
+        given_advantage=torch.ones(1, dtype=torch.float64),
     )
     gspo, gmpo = (
         token_weights(recipe(name).but(baseline=adv.given, scale=adv.unscaled), rollouts)[0]
@@ -135,7 +138,7 @@ def one_action_per_row(logp: Tensor) -> Rollouts:
         mask=torch.ones(4, 1, dtype=torch.bool),
         reward=torch.zeros(4, dtype=torch.float64),
         group=torch.arange(4),
-        advantage=torch.zeros(4, dtype=torch.float64),
+        given_advantage=torch.zeros(4, dtype=torch.float64),
     )
 
 
@@ -231,13 +234,13 @@ def test_score_energy_equals_the_squared_score_and_the_sum_of_squared_token_scor
     groups = enumeration.all_groups(0.35, *hazards, 1, 5)
     s = enumeration.scores(groups, 0.35, *hazards)[:, 0]
     whole = (groups.chance * (s.sum(dim=1) ** 2).sum(dim=-1)).sum().item()
-    assert variance.score_energy(0.35, hazards, 5) == near(whole)
+    assert oracles.score_energy(0.35, hazards, 5) == near(whole)
     assert (groups.chance * (s**2).sum(dim=(1, 2))).sum().item() == near(whole)
 
 
 def test_score_energy_grows_with_the_mean_length():
     # stop part: s(1-s) E[L] per branch; a cap of 40 against one of 4 at s = .1
-    short, long = (variance.score_energy(0.5, (0.1, 0.1), cap) - 0.25 for cap in (4, 40))
+    short, long = (oracles.score_energy(0.5, (0.1, 0.1), cap) - 0.25 for cap in (4, 40))
     mean = lambda cap: sum(0.9**k for k in range(cap))
     assert long / short == near(mean(40) / mean(4))
 
@@ -258,7 +261,7 @@ def test_adamw_updates_are_those_of_torch(eps):
         opt.step()
         path.append(x.detach().clone())
     torch.testing.assert_close(
-        optimiser.adamw_updates(GRADIENTS, eps=eps, **ADAM),
+        oracles.adamw_updates(GRADIENTS, eps=eps, **ADAM),
         torch.stack(path).diff(dim=0),
         rtol=1e-9,
         atol=1e-14,
@@ -268,17 +271,17 @@ def test_adamw_updates_are_those_of_torch(eps):
 @settings(deadline=None)
 @given(factor=st.floats(1e-3, 1e3), eps=st.floats(1e-8, 1.0))
 def test_a_common_factor_of_the_loss_is_another_epsilon(factor, eps):
-    scaled = optimiser.adamw_updates(factor * GRADIENTS, eps=eps, **ADAM)
+    scaled = oracles.adamw_updates(factor * GRADIENTS, eps=eps, **ADAM)
     torch.testing.assert_close(
-        scaled, optimiser.adamw_updates(GRADIENTS, eps=eps / factor, **ADAM), rtol=1e-9, atol=1e-14
+        scaled, oracles.adamw_updates(GRADIENTS, eps=eps / factor, **ADAM), rtol=1e-9, atol=1e-14
     )
 
 
 def test_without_epsilon_only_the_sign_of_the_first_gradient_counts_and_a_factor_never():
-    plain = optimiser.adamw_updates(GRADIENTS, eps=0.0, **ADAM)
+    plain = oracles.adamw_updates(GRADIENTS, eps=0.0, **ADAM)
     assert plain[0].tolist() == near([-0.01, 0.01])
     torch.testing.assert_close(
-        optimiser.adamw_updates(8 / 7 * GRADIENTS, eps=0.0, **ADAM), plain, rtol=1e-12, atol=0
+        oracles.adamw_updates(8 / 7 * GRADIENTS, eps=0.0, **ADAM), plain, rtol=1e-12, atol=0
     )
 
 
@@ -301,7 +304,7 @@ def test_mean_of_micro_batch_token_means_has_this_factor_on_each_row(lengths, pa
         Rollouts.from_lengths(lengths, [0] * len(lengths)).mask,
         split(len(lengths), parts),
     )
-    factor = splits.mean_of_means_factor(mask.sum(dim=1), micro)
+    factor = oracles.mean_of_means_factor(mask.sum(dim=1), micro)
     torch.testing.assert_close(
         agg.micro_batch_token_mean(mask, micro),
         factor[:, None] * agg.step_token_mean(mask),
@@ -313,7 +316,7 @@ def test_mean_of_micro_batch_token_means_has_this_factor_on_each_row(lengths, pa
 def test_mean_over_completions_of_micro_batches_of_unequal_rows():
     # 5 rows as 3 + 2: the mean of the two means gives 1/6 and 1/4 instead of 1/5
     micro = split(5, 2)
-    factor = splits.mean_of_means_factor(torch.ones(5), micro)
+    factor = oracles.mean_of_means_factor(torch.ones(5), micro)
     assert factor.tolist() == near([5 / 6] * 3 + [5 / 4] * 2)
     one, rollouts = (
         recipe("grpo").but(kl=None),
@@ -323,10 +326,8 @@ def test_mean_over_completions_of_micro_batches_of_unequal_rows():
     for rows in (slice(0, 3), slice(3, 5)):
         n = rows.stop - rows.start
         own = agg.sequence_mean(rollouts.mask[rows], torch.ones(n, dtype=torch.bool)) / 2
-        torch.testing.assert_close(
-            own, factor[rows, None] * plan.weight[rows], rtol=1e-9, atol=1e-12
-        )
-    assert splits.mean_of_means_factor(torch.ones(6), split(6, 3)).tolist() == near([1] * 6)
+        torch.testing.assert_close(own, factor[rows, None] * plan.W[rows], rtol=1e-9, atol=1e-12)
+    assert oracles.mean_of_means_factor(torch.ones(6), split(6, 3)).tolist() == near([1] * 6)
 
 
 def test_micro_batches_of_one_completion_turn_the_token_mean_into_the_sequence_mean():

@@ -1,7 +1,10 @@
-"""``check.<name>(answer)``: one checker per exercise. Prints a line where the answer is right, else raises ``NotYet`` in words.
+"""``check.<name>(answer)``: one checker per exercise.
 
-Functions: ``check.sequence_mean(my_function)``. Questions: ``check.longer_answers([0.25, "b"], sheet)``, where the sheet says which
-student's numbers. The project: ``check.length_project(table, ("grpo", "dr_grpo"), "longer")``.
+Prints a line where the answer is right, else raises ``NotYet`` in words.
+
+Functions: ``check.sequence_mean(my_function)``. Questions:
+``check.longer_answers([0.25, "b"], sheet)``, where the sheet says which student's numbers. The
+project: ``check.length_project(table, ("grpo", "dr_grpo"), "longer")``.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from . import project
 from .catalog import EXERCISES
 from .engine import Exercise, examine
 from .misconceptions import QUESTIONS
-from .questions import Question, Sheet, marked
+from .questions import Question
+from .student import Sheet, mark
 
 NAMES = (*EXERCISES, *QUESTIONS, "length_project")
 
@@ -44,19 +48,15 @@ def _of_function(exercise: Exercise) -> Callable[..., None]:
     def checker(function: Callable[..., Any]) -> None:
         print(examine(exercise, function))
 
-    checker.__name__, checker.__doc__ = (
-        exercise.name,
-        f"{exercise.goal} Expects a function; {exercise.returns}.",
-    )
+    checker.__name__ = exercise.name
+    checker.__doc__ = f"{exercise.goal} Expects a function; {exercise.returns}."
     return checker
 
 
 def _of_question(question: Question) -> Callable[..., None]:
     def checker(answer: Any, sheet: Sheet) -> None:
-        print(marked(question, answer, sheet))
+        print(mark(question.name, answer, sheet))
 
-    checker.__name__, checker.__doc__ = (
-        question.name,
-        f"{question.goal} Expects one answer per part, in a list.",
-    )
+    checker.__name__ = question.name
+    checker.__doc__ = f"{question.goal} Expects one answer per part, in a list."
     return checker

@@ -1,8 +1,11 @@
-"""A course folder for nbgrader, and nbgrader's own grading, wrapped. Nothing here grades: nbgrader runs the notebooks and counts the points.
+"""A course folder for nbgrader, and nbgrader's own grading, wrapped.
 
-``new`` writes ``source/`` (solutions, with the graded cells) and ``release/`` (what students get). Submissions go to
-``submitted/STUDENT/SHEET/SHEET.ipynb``. ``grade`` runs them, writes feedback pages and ``grades.csv``. Submissions are programs of
-strangers: they run with the rights of whoever grades. See the instructor guide.
+Nothing here grades: nbgrader runs the notebooks and counts the points.
+
+``new`` writes ``source/`` (solutions, with the graded cells) and ``release/`` (what students get).
+Submissions go to ``submitted/STUDENT/SHEET/SHEET.ipynb``. ``grade`` runs them, writes feedback
+pages and ``grades.csv``. Submissions are programs of strangers: they run with the rights of whoever
+grades. See the instructor guide.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ c.LimitOutput.max_lines = 200
 
 
 class Graded(NamedTuple):
-    """What a round of grading left: the table of marks, submissions that could not be run, names that do not fit."""
+    """What a round of grading left: the table of marks, submissions that could not be run, names
+    that do not fit.
+    """
 
     grades: Path
     failed: list[str]
@@ -44,16 +49,19 @@ def sheet_names() -> list[str]:
     Raises:
         FileNotFoundError: the sources are not there, since this is not a clone of the repository.
     """
-    found = sorted(path.stem for path in SOURCES.glob("*.py"))
-    if not found:
+    names = sorted(path.stem for path in SOURCES.glob("*.py"))
+    if not names:
         raise FileNotFoundError(
-            f"no exercise sources at {SOURCES}: run this from a clone of the repository (pip install -e .)."
+            f"no exercise sources at {SOURCES}: run this from a clone of the repository (pip "
+            f"install -e .)."
         )
-    return found
+    return names
 
 
 def new(folder: Path, seed: int) -> list[Path]:
-    """Make a course folder. The seed goes into every sheet; a student's numbers follow from it and from the student's name.
+    """Make a course folder.
+
+    The seed goes into every sheet; a student's numbers follow from it and from the student's name.
 
     Raises:
         FileExistsError: the folder holds a course already.
@@ -61,7 +69,8 @@ def new(folder: Path, seed: int) -> list[Path]:
     """
     if (folder / "nbgrader_config.py").exists():
         raise FileExistsError(
-            f"{folder} already holds a course. Give another folder; submissions and grades would no longer fit."
+            f"{folder} already holds a course. Give another folder; submissions and grades would "
+            f"no longer fit."
         )
     _need("jupytext")
     from .sheets import solution_notebook, student_notebook
@@ -78,7 +87,8 @@ def new(folder: Path, seed: int) -> list[Path]:
 
 
 def grade(folder: Path, name: str) -> Graded:
-    """Run nbgrader's ``generate_assignment``, ``autograde``, ``generate_feedback`` and ``export`` on one sheet.
+    """Run nbgrader's ``generate_assignment``, ``autograde``, ``generate_feedback`` and ``export``
+    on one sheet.
 
     Raises:
         ValueError: no course, no such sheet, or nobody handed it in.
@@ -87,7 +97,8 @@ def grade(folder: Path, name: str) -> Graded:
     """
     if not (folder / "source" / name / f"{name}.ipynb").is_file():
         raise ValueError(
-            f"no sheet {name} in {folder / 'source'}: expected one of {', '.join(sheet_names())} in a course folder."
+            f"no sheet {name} in {folder / 'source'}: expected one of {', '.join(sheet_names())} "
+            f"in a course folder."
         )
     handed_in = {
         path.parent.parent.name: path
@@ -95,7 +106,8 @@ def grade(folder: Path, name: str) -> Graded:
     }
     if not handed_in:
         raise ValueError(
-            f"nobody handed in {name}: expected {folder / 'submitted' / 'STUDENT' / name / name}.ipynb."
+            f"nobody handed in {name}: expected "
+            f"{folder / 'submitted' / 'STUDENT' / name / name}.ipynb."
         )
     _need("nbgrader")
     _nbgrader(folder, "generate_assignment", name, "--force")
@@ -105,7 +117,8 @@ def grade(folder: Path, name: str) -> Graded:
     }
     if not ran:
         raise RuntimeError(
-            f"nbgrader ran none of the submissions of {name}. Look at {folder / 'nbgrader_output.txt'}."
+            f"nbgrader ran none of the submissions of {name}. Look at "
+            f"{folder / 'nbgrader_output.txt'}."
         )
     _nbgrader(folder, "generate_feedback", name, "--force")
     _nbgrader(folder, "export", "--to", "grades.csv")
@@ -115,11 +128,13 @@ def grade(folder: Path, name: str) -> Graded:
 
 
 def borrowed_names(handed_in: dict[str, Path]) -> Iterator[str]:
-    """Submissions whose STUDENT is not the folder's: their numbers are another student's, or nobody's."""
+    """Submissions whose STUDENT is not the folder's: their numbers are another student's, or
+    nobody's.
+    """
     for student, path in sorted(handed_in.items()):
-        found = re.search(r"STUDENT = \\?[\"']([^\"'\\]*)", path.read_text(encoding="utf-8"))
-        if found is None or found[1].strip().lower() != student.strip().lower():
-            yield f"{student} (says {found[1] if found else 'nothing'})"
+        name = re.search(r"STUDENT = \\?[\"']([^\"'\\]*)", path.read_text(encoding="utf-8"))
+        if name is None or name[1].strip().lower() != student.strip().lower():
+            yield f"{student} (says {name[1] if name else 'nothing'})"
 
 
 def _write(notebook: NotebookNode, path: Path) -> Path:
@@ -137,7 +152,10 @@ def _need(module: str) -> None:
 
 
 def _nbgrader(folder: Path, *arguments: str, must: bool = True) -> None:
-    """One nbgrader command in the course folder. It calls ``alembic`` by name, so this Python's programs come first in PATH."""
+    """One nbgrader command in the course folder.
+
+    It calls ``alembic`` by name, so this Python's programs come first in PATH.
+    """
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     command = [sys.executable, "-m", "nbgrader", *arguments]
     done = subprocess.run(
@@ -151,11 +169,12 @@ def _nbgrader(folder: Path, *arguments: str, must: bool = True) -> None:
     with (folder / "nbgrader_output.txt").open("a", encoding="utf-8") as log:
         log.write(f"$ nbgrader {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
     if must and done.returncode != 0:
-        said = [
+        errors = [
             line.strip()
             for line in done.stderr.splitlines()
             if re.match(r"\s*\w+(Error|Exception): ", line)
         ]
         raise RuntimeError(
-            f"nbgrader {arguments[0]} failed: {said[-1] if said else 'it says why'} in {folder / 'nbgrader_output.txt'}."
+            f"nbgrader {arguments[0]} failed: {errors[-1] if errors else 'it says why'} in "
+            f"{folder / 'nbgrader_output.txt'}."
         )

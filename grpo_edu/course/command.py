@@ -19,7 +19,8 @@ def new(
     seed: Annotated[
         int,
         typer.Option(
-            help="Of the course: every student's numbers follow from it and from the student's name."
+            help="Of the course: every student's numbers follow from it and from the student's "
+            "name."
         ),
     ] = 0,
 ) -> None:
@@ -34,10 +35,12 @@ def new(
 
         written = classroom.new(folder, seed)
         typer.echo(
-            f"wrote {len(written)} notebooks to {folder / 'source'} and {folder / 'release'}, seed {seed}."
+            f"wrote {len(written)} notebooks to {folder / 'source'} and {folder / 'release'}, seed "
+            f"{seed}."
         )
         typer.echo(
-            f"Submissions go to {folder / 'submitted'}/STUDENT/SHEET/SHEET.ipynb; then: grpo-edu course grade {folder} SHEET"
+            f"Submissions go to {folder / 'submitted'}/STUDENT/SHEET/SHEET.ipynb; then: grpo-edu "
+            f"course grade {folder} SHEET"
         )
 
 
@@ -46,7 +49,9 @@ def grade(
     folder: Annotated[Path, typer.Argument(help="A course folder.")],
     sheet: Annotated[str, typer.Argument(help="e1_advantages, say.")],
 ) -> None:
-    """Run nbgrader on what was handed in: marks as CSV, a feedback page each. Submissions run with your rights.
+    """Run nbgrader on what was handed in: marks as CSV, a feedback page each.
+
+    Submissions run with your rights.
 
     Example: `grpo-edu course grade autumn e1_advantages`
     """
@@ -75,7 +80,7 @@ def key(
     Example: `grpo-edu course key ann --seed 7`
     """
     from .misconceptions import QUESTIONS
-    from .questions import Sheet
+    from .student import Sheet
 
     sheet = Sheet(student, seed)
     for name in QUESTIONS:
@@ -85,7 +90,9 @@ def key(
 
 @app.command()
 def table() -> None:
-    """The tables for teachers, as Markdown: exercises, and which mistake each checker knows by name."""
+    """The tables for teachers, as Markdown: exercises, and which mistake each checker knows by
+    name.
+    """
     from .tables import exercises, misconceptions, mistakes
 
     typer.echo("\n\n".join((exercises(), mistakes(), misconceptions())))

@@ -1,8 +1,10 @@
-"""How an answer is checked: run it on generated inputs, find the first property that fails, recognise the mistake.
+"""How an answer is checked: run it on generated inputs, find the first property that fails,
+recognise the mistake.
 
-An exercise knows its reference solution, the cases to try, properties in words, and **signatures**: the usual wrong versions, each a
-function under the name of its mistake. An answer that behaves like a signature on every case, in value and in gradient, made that
-mistake. The expected number is never shown.
+An exercise knows its reference solution, the cases to try, properties in words, and **signatures**:
+the usual wrong versions, each a function under the name of its mistake. An answer that behaves like
+a signature on every case, in value and in gradient, made that mistake. The expected number is never
+shown.
 """
 
 from __future__ import annotations
@@ -56,14 +58,16 @@ class Exercise:
 
     Args:
         name: of the function, and of its checker.
-        title, goal, minutes, difficulty: what the student is told; difficulty 1 to 3, also its points.
+        title, goal, minutes, difficulty: what the student is told; difficulty 1 to 3, also its
+            points.
         kind: ``implement`` or ``debug``.
         returns: shape and meaning of the result, in words.
         reference: a right solution.
         cases: makes the inputs, smallest first.
         properties: tried in order, after the form of the result and before its values.
         mistakes: name of a mistake -> a function that makes it.
-        learns: index of the argument by which the result is differentiated; None: no gradient is looked at.
+        learns: index of the argument by which the result is differentiated; None: no gradient is
+            looked at.
         detached: the result must not carry a graph although its inputs do.
         why: why it matters in a framework.
     """
@@ -85,7 +89,9 @@ class Exercise:
 
 
 class Outcome(NamedTuple):
-    """What a function did on one case: its value, the gradient of a fixed mix of its values, or how it went wrong."""
+    """What a function did on one case: its value, the gradient of a fixed mix of its values, or how
+    it went wrong.
+    """
 
     value: Tensor | None
     gradient: Tensor | None = None
@@ -93,12 +99,15 @@ class Outcome(NamedTuple):
     raised: str | None = None
 
 
-# --- running an answer ----------------------------------------------------------------------------------------------------
+# --- running an answer ----------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises ``TooSlow`` after so many seconds, again and again. Only in the main thread of a system that has SIGALRM."""
+    """Raises ``TooSlow`` after so many seconds, again and again.
+
+    Only in the main thread of a system that has SIGALRM.
+    """
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -131,13 +140,9 @@ def copied(value: Any) -> Any:
 
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of an argument."""
-    return (
-        [value]
-        if isinstance(value, Tensor)
-        else [t for v in value for t in leaves(v)]
-        if isinstance(value, list)
-        else []
-    )
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for v in value for t in leaves(v)] if isinstance(value, list) else []
 
 
 def call(function: Function, arguments: Sequence[Any]) -> Any:
@@ -151,11 +156,13 @@ def call(function: Function, arguments: Sequence[Any]) -> Any:
             return function(*arguments)
     except NotImplementedError:
         raise NotYet(
-            "not written yet: the stub still raises NotImplementedError. Fill it in and run both cells."
+            "not written yet: the stub still raises NotImplementedError. Fill it in and run both "
+            "cells."
         ) from None
     except RecursionError:
         raise NotYet(
-            "it calls itself without end (RecursionError). Give the recursion a case where it stops."
+            "it calls itself without end (RecursionError). Give the recursion a case where it "
+            "stops."
         ) from None
     except (Exception, SystemExit) as error:
         raise NotYet(_where(error, function)) from None
@@ -167,13 +174,15 @@ def _where(error: BaseException, function: Function) -> str:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
     ]
-    said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    message = (
+        f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    )
     if not frames:
-        return f"it raised {said}"
+        return f"it raised {message}"
     line = (
         frames[-1].line or linecache.getline(frames[-1].filename, frames[-1].lineno or 0)
     ).strip()
-    return f"it raised {said}\nIn line {frames[-1].lineno}: {line}"
+    return f"it raised {message}\nIn line {frames[-1].lineno}: {line}"
 
 
 def outcome(exercise: Exercise, function: Function, case: Case) -> Outcome:
@@ -194,7 +203,8 @@ def outcome(exercise: Exercise, function: Function, case: Case) -> Outcome:
     ):
         return Outcome(
             None,
-            problem="it changes its inputs in place: the caller's tensors are different afterwards.",
+            problem="it changes its inputs in place: "
+            "the caller's tensors are different afterwards.",
         )
     return _described(exercise, result, follow)
 
@@ -209,7 +219,8 @@ def _described(exercise: Exercise, result: Any, follow: list[Tensor]) -> Outcome
     if not isinstance(result, Tensor):
         return Outcome(
             None,
-            problem=f"it returns a {type(result).__name__}; expected a torch tensor, {exercise.returns}.",
+            problem=f"it returns a {type(result).__name__}; expected a torch tensor, "
+            f"{exercise.returns}.",
         )
     if exercise.detached:
         kept = "the result still carries a graph: this is a reward, nothing is learnt through it."
@@ -221,13 +232,17 @@ def _described(exercise: Exercise, result: Any, follow: list[Tensor]) -> Outcome
     if not follow:
         return Outcome(result.detach())
     if not result.requires_grad:
-        cut = "the result has no graph: no gradient flows back from it, so nothing would be learnt (a bare 0 has none either: let it hang on the input)."
+        cut = (
+            "the result has no graph: no gradient flows back from it, so nothing would be "
+            "learnt "
+            "(a bare 0 has none either: let it hang on the input)."
+        )
         return Outcome(
             result.detach(), torch.cat([torch.zeros_like(x).reshape(-1) for x in follow]), cut
         )
     mix = torch.linspace(1.0, 2.0, result.numel(), dtype=result.dtype).reshape(result.shape)
-    found = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)
-    flat = [torch.zeros_like(x) if g is None else g for g, x in zip(found, follow, strict=True)]
+    gradients = torch.autograd.grad((result * mix).sum(), follow, allow_unused=True)
+    flat = [torch.zeros_like(x) if g is None else g for g, x in zip(gradients, follow, strict=True)]
     return Outcome(result.detach(), torch.cat([g.reshape(-1) for g in flat]))
 
 
@@ -235,23 +250,34 @@ def misshapen(exercise: Exercise, got: Outcome, right: Outcome) -> str | None:
     """What is wrong with the form of a result: shape, dtype, NaN; None where nothing is."""
     if got.value is None or right.value is None:
         return got.problem
-    value, wanted = got.value, right.value
+    value = got.value
+    wanted = right.value
     if value.shape != wanted.shape:
-        return f"the result has shape {list(value.shape)}; expected {exercise.returns}, here {list(wanted.shape)}."
+        return (
+            f"the result has shape {list(value.shape)}; expected {exercise.returns}, here "
+            f"{list(wanted.shape)}."
+        )
     if wanted.dtype == torch.bool and value.dtype != torch.bool:
         return f"the result has dtype {value.dtype}; expected torch.bool, {exercise.returns}."
     if wanted.dtype != torch.bool and value.dtype not in (torch.float32, torch.float64):
-        return f"the result has dtype {value.dtype}; expected float32 or float64, so that fractions survive."
+        return (
+            f"the result has dtype {value.dtype}; expected float32 or float64, so that "
+            f"fractions survive."
+        )
     if not value.isfinite().all():
         return f"the result holds {'NaN' if value.isnan().any() else 'inf'}."
     if got.problem is not None:
         return got.problem
     if got.gradient is not None and not got.gradient.isfinite().all():
-        return "the value is finite but its gradient holds NaN or inf: something is computed first and masked afterwards."
+        return (
+            "the value is finite but its gradient holds NaN or inf: something is computed "
+            "first "
+            "and masked afterwards."
+        )
     return None
 
 
-# --- comparing and recognising --------------------------------------------------------------------------------------------
+# --- comparing and recognising --------------------------------------------------------------------
 
 
 def close(a: Tensor | None, b: Tensor | None) -> bool:
@@ -263,7 +289,8 @@ def close(a: Tensor | None, b: Tensor | None) -> bool:
     if a.dtype == torch.bool:
         return torch.equal(a, b)
     wide = a.dtype == b.dtype == torch.float64
-    relative, absolute = (1e-6, 1e-9) if wide else (2e-5, 1e-6)
+    relative = 1e-6 if wide else 2e-5
+    absolute = 1e-9 if wide else 1e-6
     return torch.allclose(a.double(), b.double(), rtol=relative, atol=absolute, equal_nan=True)
 
 
@@ -298,8 +325,9 @@ def _general(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
     pairs = [
         (g, r)
         for g, r in pairs
-        if g.value.shape == r.value.shape and g.value.dtype.is_floating_point
-    ]  # type: ignore[union-attr]
+        if g.value.shape == r.value.shape  # type: ignore[union-attr]
+        and g.value.dtype.is_floating_point  # type: ignore[union-attr]
+    ]
     if len(pairs) < len(got) or not pairs:
         return _boolean(got, right)
     values = [(g.value.double(), r.value.double()) for g, r in pairs]  # type: ignore[union-attr]
@@ -308,7 +336,10 @@ def _general(got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
     if all(close(g, r) for g, r in values) and any(g.problem for g in got):
         return "the values are right but the graph is cut (detach, item, a new tensor or no_grad)"
     if all(close(g, r) for g, r in values):
-        return "the values are right, the gradient is not: a detach is missing or stands in the wrong place"
+        return (
+            "the values are right, the gradient is not: a detach is missing or stands in the "
+            "wrong place"
+        )
     if all(close(g, -r) for g, r in values):
         return "the sign is flipped"
     return _factor(values)
@@ -342,13 +373,14 @@ def _factor(values: Sequence[tuple[Tensor, Tensor]]) -> str | None:
 
 def _hard_coded(got: Sequence[Outcome], right: Sequence[Outcome]) -> bool:
     """One and the same non-zero answer wherever it was called, though the right ones differ."""
-    values, wanted = [g.value for g in got], [r.value for r in right]
+    values = [g.value for g in got]
+    wanted = [r.value for r in right]
     if any(v is None or not v.any() for v in values) or all(close(w, wanted[0]) for w in wanted):
         return False
     return all(close(v, values[0]) for v in values)
 
 
-# --- the check ------------------------------------------------------------------------------------------------------------
+# --- the check ------------------------------------------------------------------------------------
 
 
 def examine(exercise: Exercise, function: Function) -> str:
@@ -359,7 +391,8 @@ def examine(exercise: Exercise, function: Function) -> str:
     """
     if not callable(function):
         raise NotYet(
-            f"{exercise.name}: expected a function, got {type(function).__name__}. Pass it without brackets."
+            f"{exercise.name}: expected a function, got {type(function).__name__}. Pass it without "
+            f"brackets."
         )
     try:
         with time_limit(PATIENCE):
@@ -413,7 +446,10 @@ def _property(exercise: Exercise, function: Function) -> str | None:
 def _values(cases: Sequence[Case], got: Sequence[Outcome], right: Sequence[Outcome]) -> str | None:
     for case, g, r in zip(cases, got, right, strict=True):
         if not close(g.value, r.value):
-            return f"the result is not the definition's.\nWhere: {case.what}{_places(g.value, r.value)}."
+            return (
+                f"the result is not the definition's.\nWhere: "
+                f"{case.what}{_places(g.value, r.value)}."
+            )
     for case, g, r in zip(cases, got, right, strict=True):
         if not close(g.gradient, r.gradient):
             return f"the values are right, their gradient is not.\nWhere: {case.what}."

@@ -1,7 +1,10 @@
-"""Questions with an answer to give: predict, run, explain; or read a config. Numbers and the order of options change with the student.
+"""Questions with an answer to give: predict, run, explain; or read a config.
 
-A question is a function of a random source; it makes the text, the numbers it gives, and its parts. Every wrong option and every
-foreseen wrong number carries the misconception behind it, which is what a student is told.
+Numbers and the order of options change with the student.
+
+A question is a function of a random source; it makes the text, the numbers it gives, and its parts.
+Every wrong option and every foreseen wrong number carries the misconception behind it, which is
+what a student is told.
 """
 
 from __future__ import annotations
@@ -14,8 +17,6 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from torch import Tensor
-
-from .engine import NotYet
 
 TOLERANCE = 5e-3  # relative: three digits are enough
 
@@ -37,22 +38,23 @@ class Number(NamedTuple):
         answer = float(answer)
         if near(answer, self.right):
             return None
-        found = [name for name, value in self.mistakes.items() if near(answer, value)]
-        return (
-            f"likely mistake: {found[0]}"
-            if found
-            else "the number does not follow from what is given: work it out again"
-        )
+        for mistake, value in self.mistakes.items():
+            if near(answer, value):
+                return f"likely mistake: {mistake}"
+        return "the number does not follow from what is given: work it out again"
 
 
-class Choice(NamedTuple):
-    """One of several statements. ``options``: statement -> what is wrong with it, None for the right one; in shown order."""
+class MultipleChoice(NamedTuple):
+    """One of several statements.
+
+    ``options``: statement -> what is wrong with it, None for the right one; in shown order.
+    """
 
     ask: str
     options: Mapping[str, str | None]
 
     def key(self) -> str:
-        return "abcdef"[[said is None for said in self.options.values()].index(True)]
+        return "abcdef"[list(self.options.values()).index(None)]
 
     def wrong(self, answer: Any) -> str | None:
         letters = list("abcdef"[: len(self.options)])
@@ -65,7 +67,7 @@ class Name(NamedTuple):
     """The name of a choice on one axis of a recipe. ``mistakes``: name -> what is wrong with it."""
 
     ask: str
-    known: Sequence[str]
+    names: Sequence[str]
     right: str
     mistakes: Mapping[str, str]
 
@@ -73,8 +75,8 @@ class Name(NamedTuple):
         return self.right
 
     def wrong(self, answer: Any) -> str | None:
-        if answer not in self.known:
-            return f"expected one of {', '.join(self.known)}, got {answer!r}"
+        if answer not in self.names:
+            return f"expected one of {', '.join(self.names)}, got {answer!r}"
         return (
             None
             if answer == self.right
@@ -82,11 +84,14 @@ class Name(NamedTuple):
         )
 
 
-Part = Number | Choice | Name
+Part = Number | MultipleChoice | Name
 
 
-class Asked(NamedTuple):
-    """A question with its numbers. Shown as Markdown in Jupyter; ``given["name"]`` are the numbers for the run."""
+class Posed(NamedTuple):
+    """A question with its numbers.
+
+    Shown as Markdown in Jupyter; ``given["name"]`` are the numbers for the run.
+    """
 
     text: str
     given: Mapping[str, Any]
@@ -96,13 +101,13 @@ class Asked(NamedTuple):
         lines = [self.text, ""]
         for number, part in enumerate(self.parts, 1):
             lines.append(f"**{number}.** {part.ask}\n")
-            if isinstance(part, Choice):
+            if isinstance(part, MultipleChoice):
                 lines += [
                     f"- **{letter}** {option}"
                     for letter, option in zip("abcdef", part.options, strict=False)
                 ] + [""]
             if isinstance(part, Name):
-                lines.append("one of " + ", ".join(f"`{name}`" for name in part.known) + "\n")
+                lines.append("one of " + ", ".join(f"`{name}`" for name in part.names) + "\n")
         return "\n".join(lines)
 
 
@@ -116,28 +121,10 @@ class Question:
     minutes: int
     difficulty: int
     kind: str
-    ask: Callable[[random.Random], Asked]
+    ask: Callable[[random.Random], Posed]
     misconception: str
     source: str
     why: str
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """One student's copy of the numbers: the same student and course give the same numbers."""
-
-    student: str
-    course: int = 0
-
-    def ask(self, name: str) -> Asked:
-        """The question with this student's numbers."""
-        return _question(name).ask(
-            random.Random(f"{self.course}:{self.student.strip().lower()}:{name}")
-        )
-
-    def key(self, name: str) -> list[Any]:
-        """The answers, for teachers."""
-        return [part.key() for part in self.ask(name).parts]
 
 
 def near(answer: float, right: float) -> bool:
@@ -145,44 +132,8 @@ def near(answer: float, right: float) -> bool:
     return math.isfinite(answer) and abs(answer - right) <= TOLERANCE * abs(right) + 1e-9
 
 
-def marked(question: Question, answer: Any, sheet: Sheet) -> str:
-    """The pass line.
-
-    Raises:
-        NotYet: which parts are wrong and why, in words.
-    """
-    parts = sheet.ask(question.name).parts
-    if (
-        answer is None
-        or answer is Ellipsis
-        or (isinstance(answer, (list, tuple)) and any(a in (..., None) for a in answer))
-    ):
-        raise NotYet(
-            f"✗ {question.name}: not written yet. Put one answer per part: [{', '.join('…' for _ in parts)}]."
-        )
-    if not isinstance(answer, (list, tuple)) or len(answer) != len(parts):
-        raise NotYet(
-            f"✗ {question.name}: expected a list of {len(parts)} answers, one per part, got {answer!r}."
-        )
-    problems = [
-        (n, part.wrong(a)) for n, (part, a) in enumerate(zip(parts, answer, strict=True), 1)
-    ]
-    said = [f"Part {n}: {problem}." for n, problem in problems if problem is not None]
-    if said:
-        raise NotYet("\n".join([f"✗ {question.name}: not yet.", *said]))
-    return f"✓ {question.name}: all {len(parts)} parts are right."
-
-
 def options(source: random.Random, right: str, wrong: Mapping[str, str]) -> dict[str, str | None]:
     """The statements in an order of the student's own."""
     pairs: list[tuple[str, str | None]] = [(right, None), *wrong.items()]
     source.shuffle(pairs)
     return dict(pairs)
-
-
-def _question(name: str) -> Question:
-    from .misconceptions import QUESTIONS
-
-    if name not in QUESTIONS:
-        raise KeyError(f"no question named '{name}'. All of them: {', '.join(QUESTIONS)}.")
-    return QUESTIONS[name]

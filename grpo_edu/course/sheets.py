@@ -1,13 +1,17 @@
-"""Exercise notebooks from one source: the solution version, and the student version without solutions and outputs.
+"""Exercise notebooks from one source: the solution version, and the student version without
+solutions and outputs.
 
-A source is a percent file. A cell says which exercise it belongs to and its ``role``: the text (Markdown, with lines ``Hint 1: …``), ``given``
-(a fault to look at), ``run`` (a refutation) and ``answer`` (with the solution between two markers). Title, goal, minutes, why, the question, the
-check and nbgrader's metadata are added here from the exercise itself, so that none of them is written twice.
+A source is a percent file. A cell says which exercise it belongs to and its ``role``: the text
+(Markdown, with lines ``Hint 1: …``), ``given`` (a fault to look at), ``run`` (a refutation) and
+``answer`` (with the solution between two markers). Title, goal, minutes, why, the question, the
+check and nbgrader's metadata are added here from the exercise itself, so that none of them is
+written twice.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +23,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from .catalog import EXERCISES
 from .misconceptions import QUESTIONS
 
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+BEGIN = "### BEGIN SOLUTION"
+END = "### END SOLUTION"
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader puts in place of a solution
 PREDICTION = "**My prediction** (not marked; write it before you run the next cell): …"
 KINDS = {
@@ -31,7 +36,7 @@ KINDS = {
 }
 
 
-class Told(NamedTuple):
+class Description(NamedTuple):
     """What a student is told about an exercise."""
 
     title: str
@@ -42,28 +47,35 @@ class Told(NamedTuple):
     why: str
 
 
-PROJECT = Told(
+PROJECT = Description(
     "Show the length bias, or hide it",
     "Make a claim about lengths that your own runs support.",
     40,
     3,
     "project",
-    "A published replication came out reversed on one seed. A claim about training needs seeds and an interval.",
+    "A published replication came out reversed on one seed. A claim about training needs seeds and "
+    "an interval.",
 )
 
 
-def told(name: str) -> Told:
-    """Title, goal, minutes, difficulty, kind and why of an exercise."""
+def description(name: str) -> Description:
+    """Title, goal, minutes, difficulty, kind and why of an exercise.
+
+    Raises:
+        KeyError: there is no such exercise.
+    """
     if name == "length_project":
         return PROJECT
-    one = EXERCISES.get(name) or QUESTIONS.get(name)
-    if one is None:
+    exercise = EXERCISES.get(name) or QUESTIONS.get(name)
+    if exercise is None:
         raise KeyError(f"no exercise named '{name}' in the catalog.")
-    return Told(one.title, one.goal, one.minutes, one.difficulty, one.kind, one.why)
+    return Description(*(getattr(exercise, field) for field in Description._fields))
 
 
 def solution_notebook(path: Path, course: int = 0) -> NotebookNode:
-    """The solution version of a source: solutions between markers, answer cells folded, nbgrader metadata, no outputs."""
+    """The solution version of a source: solutions between markers, answer cells folded, nbgrader
+    metadata, no outputs.
+    """
     import jupytext
 
     source = jupytext.read(path)
@@ -91,26 +103,30 @@ def student_notebook(solution: NotebookNode) -> NotebookNode:
     Raises:
         ValueError: a solution, or a line of one, would be left in it.
     """
-    notebook, hidden = copy.deepcopy(solution), list[str]()
+    notebook = copy.deepcopy(solution)
+    hidden: list[str] = []
     for cell in notebook.cells:
         cell.metadata.pop("jupyter", None)
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            cell.outputs = []
+            cell.execution_count = None
             hidden += solution_lines(cell.source)
-            cell.source = stripped(cell.source)
-    found = leaks(notebook, hidden)
-    if found:
+            cell.source = without_solutions(cell.source)
+    leaked = leaks(notebook, hidden)
+    if leaked:
         raise ValueError(
-            f"the student version leaks a solution: {found[0]!r}. Check the markers of its answer cell."
+            f"the student version leaks a solution: {leaked[0]!r}. Check the markers of its answer "
+            f"cell."
         )
     return notebook
 
 
-def stripped(source: str) -> str:
+def without_solutions(source: str) -> str:
     """Code with every solution replaced by the stub, at the solution's indentation."""
     if source.count(BEGIN) != source.count(END):
         raise ValueError(
-            f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair of markers."
+            f"{source.count(BEGIN)} solutions begin and {source.count(END)} end: expected a pair "
+            f"of markers."
         )
 
     def stub(match: re.Match[str]) -> str:
@@ -130,16 +146,17 @@ def solution_lines(source: str) -> list[str]:
 def leaks(notebook: NotebookNode, hidden: list[str]) -> list[str]:
     """Markers, outputs, or lines of a solution that stand in a code cell of a student version."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    # a given faulty version may share a line with the repaired one, which the student is meant to keep
+    # a given faulty version may share a line with the repaired one, which the student is meant to
+    # keep
     asked = [cell.source for cell in code if cell.metadata.get("nbgrader", {}).get("solution")]
-    found = [marker for cell in code for marker in (BEGIN, END, ".key(") if marker in cell.source]
-    found += [
+    leaked = [marker for cell in code for marker in (BEGIN, END, ".key(") if marker in cell.source]
+    leaked += [
         line
         for line in hidden
         for text in asked
         if line in text.splitlines() or line in (x.strip() for x in text.splitlines())
     ]
-    return found + ["an output" for cell in code if cell.outputs]
+    return leaked + ["an output" for cell in code if cell.outputs]
 
 
 def _exercise(cell: NotebookNode) -> str:
@@ -156,7 +173,8 @@ def _setup(course: int) -> list[NotebookNode]:
         new_code_cell('STUDENT = "your name"  # your numbers follow from it'),
         _locked(
             new_code_cell(
-                "import math\n\nimport torch\n\nfrom grpo_edu.course import check\nfrom grpo_edu.course.questions import Sheet\n\n"
+                "import math\n\nimport torch\n\nfrom grpo_edu.course import check\nfrom "
+                "grpo_edu.course.student import Sheet\n\n"
                 f"sheet = Sheet(STUDENT, course={course})"
             ),
             "setup",
@@ -166,7 +184,9 @@ def _setup(course: int) -> list[NotebookNode]:
 
 def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNode]:
     """All cells of one exercise, in the order in which a student meets them."""
-    about, out, hints = told(name), list[NotebookNode](), ""
+    about = description(name)
+    out: list[NotebookNode] = []
+    hints = ""
     for place, cell in enumerate(cells):
         role = cell.metadata.get("role", "text")
         if cell.cell_type == "markdown":
@@ -198,15 +218,12 @@ def _cells(number: int, name: str, cells: list[NotebookNode]) -> list[NotebookNo
 
 
 def _question_answer(name: str) -> str:
-    parts = len(QUESTIONS[name].ask(_plain_source()).parts)
+    parts = len(QUESTIONS[name].ask(random.Random(0)).parts)
     empty = ", ".join(["..."] * parts)
-    return f'{name} = [{empty}]  # one answer per part, in order; delete the line that raises\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
-
-
-def _plain_source() -> Any:
-    import random
-
-    return random.Random(0)
+    return (
+        f"{name} = [{empty}]  # one answer per part, in order; delete the line that "
+        f'raises\n{BEGIN}\n{name} = sheet.key("{name}")\n{END}\n{name}'
+    )
 
 
 def _check_call(name: str) -> str:
@@ -215,9 +232,12 @@ def _check_call(name: str) -> str:
     return f"check.{name}({name}, sheet)" if name in QUESTIONS else f"check.{name}({name})"
 
 
-def _head(number: int, about: Told) -> str:
+def _head(number: int, about: Description) -> str:
     marks = "●" * about.difficulty + "○" * (3 - about.difficulty)
-    return f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · {about.minutes} minutes · {marks})*\n\n"
+    return (
+        f"## {number}. {about.title}\n\n**Goal.** {about.goal} *({KINDS[about.kind]} · "
+        f"{about.minutes} minutes · {marks})*\n\n"
+    )
 
 
 def _without_hints(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .catalog import EXERCISES
 from .misconceptions import QUESTIONS
-from .sheets import KINDS, told
+from .sheets import KINDS, description
 
 GENERAL = (
     "zero everywhere",
@@ -25,21 +25,19 @@ def exercises() -> str:
     return _table(
         ("exercise", "title", "what is done", "minutes", "points"),
         [
-            (
-                f"`{n}`",
-                told(n).title,
-                KINDS[told(n).kind],
-                str(told(n).minutes),
-                str(told(n).difficulty),
-            )
-            for n in names
+            (f"`{name}`", about.title, KINDS[about.kind], str(about.minutes), str(about.difficulty))
+            for name, about in zip(names, map(description, names), strict=True)
         ],
     )
 
 
 def mistakes() -> str:
     """Exercise × mistake: what each checker recognises by name, and what every checker does."""
-    rows = [(f"`{name}`", mistake) for name, one in EXERCISES.items() for mistake in one.mistakes]
+    rows = [
+        (f"`{name}`", mistake)
+        for name, exercise in EXERCISES.items()
+        for mistake in exercise.mistakes
+    ]
     return _table(
         ("exercise", "mistake that is named"), [*rows, *(("every function", m) for m in GENERAL)]
     )
@@ -47,7 +45,10 @@ def mistakes() -> str:
 
 def misconceptions() -> str:
     """The misconception of each question and where it was met."""
-    rows = [(one.misconception, f"`{name}`", one.source) for name, one in QUESTIONS.items()]
+    rows = [
+        (question.misconception, f"`{name}`", question.source)
+        for name, question in QUESTIONS.items()
+    ]
     return _table(("misconception", "refuted in", "met in"), rows)
 
 

@@ -1,4 +1,4 @@
-"""Named figures: each has a function for its data and one that draws it. Importing this package registers them all."""
+"""Named figures: data, drawing and all that is said of each. Importing this package registers them."""
 
 from . import (
     aggregation,
@@ -12,13 +12,11 @@ from . import (
     toy_difficulty,
     toy_length,
 )
-from .registry import FIGURES, Figured, check, write
+from .registry import FIGURES
 
 __all__ = [
     "FIGURES",
-    "Figured",
     "aggregation",
-    "check",
     "clip",
     "difficulty",
     "frameworks",
@@ -28,5 +26,4 @@ __all__ = [
     "toy_clip",
     "toy_difficulty",
     "toy_length",
-    "write",
 ]

@@ -8,15 +8,14 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from ..objective import axes
+from ..objective import axes, rewards
 from ..objective.aggregation import sequence_sum
 from ..objective.catalog import recipe
-from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import cispo, ppo_clip, sapo
-from ..plots.style import COLOURS, MARKERS, evidence, new_figure
+from ..plots.style import COLOURS, MARKERS, new_figure
 from ..rollouts import Rollouts
 from ..weights import token_weights
-from .registry import Figured, register
+from .registry import figure
 
 SHOWN = {
     "PPO, 0.2 / 0.2": partial(ppo_clip, eps_low=0.2, eps_high=0.2),
@@ -51,10 +50,19 @@ def clip_data() -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True).round(12)
 
 
-def clip_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
+    level="exact",
+    caption="exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
+    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage "
+    "and below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
+    answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
+    data=clip_data,
+)
+def clip_objective(table: pd.DataFrame) -> Figure:
     """Objective above, gradient below; good token left, bad token right."""
-    figure = new_figure(8.0, 5.2)
-    panels = figure.subplots(2, 2, sharex=True, sharey="row")
+    picture = new_figure(8.0, 5.2)
+    panels = picture.subplots(2, 2, sharex=True, sharey="row")
     for column, (sign, word) in enumerate([(1.0, "A = +1, push up"), (-1.0, "A = −1, push down")]):
         part = table[table.advantage == sign]
         for k, (name, line) in enumerate(part.groupby("surrogate", sort=False)):
@@ -70,49 +78,33 @@ def clip_draw(table: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("objective of the token")
     panels[1, 0].set_ylabel("gradient by log π")
     panels[1, 0].legend(loc="lower left")
-    figure.suptitle(
-        "Two of six cells lose their gradient: a good token above the band, a bad token below it",
-        x=0.01,
-        ha="left",
-    )
-    evidence(
-        figure,
-        "exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
-    )
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="clip_objective",
-        title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
-        alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage "
-        "and below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
-        answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
-        level="exact",
-        data=clip_data,
-        draw=clip_draw,
-    )
-)
-
-
-# --- reward against length: the overlong penalty ----------------------------------------------------------------------------
+# --- reward against length: the overlong penalty
 
 
 def overlong_data() -> pd.DataFrame:
     """The soft penalty of DAPO at L_max 20480, cache 4096, by length."""
     lengths = [*range(14000, 22001, 500), 16384, 18432, 20480]
     mask = torch.arange(22000)[None] < torch.tensor(sorted(lengths))[:, None]
-    penalty = overlong_penalty(
+    penalty = rewards.overlong_penalty(
         torch.zeros(len(lengths), dtype=torch.float64), mask, 20480, cache=4096
     )["reward"]
     return pd.DataFrame({"length": sorted(lengths), "penalty": penalty})
 
 
-def overlong_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="The overlong penalty leans on the last 4096 tokens before the limit",
+    level="exact",
+    alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from 20480 on.",
+    answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper 16,384 + 4,096",
+    data=overlong_data,
+)
+def overlong_penalty(table: pd.DataFrame) -> Figure:
     """One line."""
-    figure = new_figure(6.0, 3.2)
-    panel = figure.subplots()
+    picture = new_figure(6.0, 3.2)
+    panel = picture.subplots()
     panel.plot(table.length, table.penalty, color=COLOURS[0], linewidth=2)
     for x, y, word in (
         (16384, 0, "16384: nothing yet"),
@@ -122,26 +114,10 @@ def overlong_draw(table: pd.DataFrame) -> Figure:
         panel.plot(x, y, "o", color=COLOURS[2])
         panel.annotate(word, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward")
-    figure.suptitle(
-        "The overlong penalty leans on the last 4096 tokens before the limit", x=0.01, ha="left"
-    )
-    evidence(figure, "exact")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="overlong_penalty",
-        title="The overlong penalty leans on the last 4096 tokens before the limit",
-        alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from 20480 on.",
-        answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper 16,384 + 4,096",
-        level="exact",
-        data=overlong_data,
-        draw=overlong_draw,
-    )
-)
-
-# --- sequence ratios on policy ----------------------------------------------------------------------------------------------
+# --- sequence ratios on policy
 
 ON_POLICY = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
 PAIRS = {
@@ -170,10 +146,18 @@ def equivalence_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def equivalence_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
+    level="exact",
+    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO coincide and fall like one over the length; LUSPO and "
+    "the sequence sum coincide and do not depend on length.",
+    answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents length bias",
+    data=equivalence_data,
+)
+def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:
     """Push against length, one marker per loss."""
-    figure = new_figure(6.6, 3.6)
-    panel = figure.subplots()
+    picture = new_figure(6.6, 3.6)
+    panel = picture.subplots()
     for k, (name, part) in enumerate(table.groupby("loss", sort=False)):
         part = part.sort_values("length")
         style = {
@@ -191,24 +175,4 @@ def equivalence_draw(table: pd.DataFrame) -> Figure:
     panel.set_xticks([3, 6, 12, 24], ["3", "6", "12", "24"])
     panel.minorticks_off()
     panel.legend()
-    figure.suptitle(
-        "On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact")
-    return figure
-
-
-register(
-    Figured(
-        name="sequence_ratio_equivalence",
-        title="On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
-        alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO coincide and fall like one over the length; LUSPO and "
-        "the sequence sum coincide and do not depend on length.",
-        answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents length bias",
-        level="exact",
-        data=equivalence_data,
-        draw=equivalence_draw,
-    )
-)
+    return picture

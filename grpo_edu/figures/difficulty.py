@@ -21,7 +21,7 @@ from ..objective.advantages import (
 )
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import COLOURS, MARKERS, evidence, new_figure
+from ..plots.style import COLOURS, MARKERS, new_figure
 from ..rollouts import Rollouts
 from ..theory import kl as exact_kl
 from ..theory.difficulty import (
@@ -29,9 +29,11 @@ from ..theory.difficulty import (
     objective,
     silent_probability,
     std_weight,
-    weight,
 )
-from .registry import Figured, register
+from ..theory.difficulty import (
+    prompt_weight as weight_at,
+)
+from .registry import figure
 
 G = 10
 ESTIMATORS = {
@@ -56,10 +58,18 @@ def advantage_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def advantage_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Dividing by the std makes the lone success loud, and the lone failure",
+    level="exact",
+    alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
+    "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
+    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
+    data=advantage_data,
+)
+def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
-    figure = new_figure(9.4, 3.6)
-    panels = figure.subplots(1, 2, sharey=True)
+    picture = new_figure(9.4, 3.6)
+    panels = picture.subplots(1, 2, sharey=True)
     for panel, column, word in zip(
         panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
     ):
@@ -80,33 +90,16 @@ def advantage_draw(table: pd.DataFrame) -> Figure:
             xticks=range(0, G + 1),
         )
     panels[0].set_ylabel("advantage")
-    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
+    picture.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
     lone = table[(table.estimator.str.startswith("GRPO")) & (table.correct == 1)].right.iloc[0]
     centred = table[(table.estimator.str.startswith("Dr.")) & (table.correct == 1)].right.iloc[0]
     panels[0].annotate(
         f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8
     )
-    figure.suptitle(
-        "Dividing by the std makes the lone success loud, and the lone failure", x=0.01, ha="left"
-    )
-    evidence(figure, "exact")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="advantage_by_correct_count",
-        title="Dividing by the std makes the lone success loud, and the lone failure",
-        alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
-        "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
-        answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
-        level="exact",
-        data=advantage_data,
-        draw=advantage_draw,
-    )
-)
-
-# --- the weight of a prompt -------------------------------------------------------------------------------------------------
+# --- the weight of a prompt
 
 SIZES = (2, 3, 4, 8, 16, 64)
 
@@ -137,7 +130,7 @@ def weight_data() -> pd.DataFrame:
             {
                 "scheme": "RLOO",
                 "p": p,
-                "weight": weight(recipe("rloo"), p, 8),
+                "weight": weight_at(recipe("rloo"), p, 8),
                 "objective": objective(recipe("rloo"), p, 8),
             }
         )
@@ -145,17 +138,25 @@ def weight_data() -> pd.DataFrame:
             {
                 "scheme": "MaxRL, G = 16",
                 "p": p,
-                "weight": weight(recipe("maxrl"), p, 16),
+                "weight": weight_at(recipe("maxrl"), p, 16),
                 "objective": objective(recipe("maxrl"), p, 16),
             }
         )
     return pd.DataFrame(rows)
 
 
-def weight_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
+    level="exact",
+    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
+    "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
+    data=weight_data,
+)
+def prompt_weight(table: pd.DataFrame) -> Figure:
     """w left, on log axes; h right."""
-    figure = new_figure(9.4, 4.0)
-    left, right = figure.subplots(1, 2)
+    picture = new_figure(9.4, 4.0)
+    left, right = picture.subplots(1, 2)
     for k, (name, line) in enumerate(table.groupby("scheme", sort=False)):
         shade = (
             matplotlib.colormaps["viridis"](k / 7)
@@ -175,29 +176,10 @@ def weight_draw(table: pd.DataFrame) -> Figure:
     left.legend(ncols=2, fontsize=7, loc="upper center")
     left.set_ylim(0.3, 40)
     right.set(xlabel="pass rate p of the prompt", ylabel="objective h that is climbed, h' = w")
-    figure.suptitle(
-        "Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="prompt_weight",
-        title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
-        alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
-        "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
-        answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
-        level="exact",
-        data=weight_data,
-        draw=weight_draw,
-    )
-)
-
-# --- silent groups ----------------------------------------------------------------------------------------------------------
+# --- silent groups
 
 
 def silent_group_data() -> pd.DataFrame:
@@ -212,11 +194,19 @@ def silent_group_data() -> pd.DataFrame:
     )
 
 
-def silent_group_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="How many groups say nothing (%): the hard and the easy ends need large groups",
+    level="exact",
+    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
+    "53 percent of groups of 64.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
+    data=silent_group_data,
+)
+def silent_groups(table: pd.DataFrame) -> Figure:
     """Heat map with the number in each cell."""
     grid = table.pivot(index="G", columns="p", values="silent")
-    figure = new_figure(8.6, 3.4)
-    panel = figure.subplots()
+    picture = new_figure(8.6, 3.4)
+    panel = picture.subplots()
     image = panel.imshow(
         grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower"
     )
@@ -239,30 +229,11 @@ def silent_group_draw(table: pd.DataFrame) -> Figure:
         yticklabels=list(grid.index),
     )
     panel.set(xlabel="pass rate of the prompt", ylabel="group size G")
-    figure.colorbar(image, ax=panel, label="chance of no signal")
-    figure.suptitle(
-        "How many groups say nothing (%): the hard and the easy ends need large groups",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact")
-    return figure
+    picture.colorbar(image, ax=panel, label="chance of no signal")
+    return picture
 
 
-register(
-    Figured(
-        name="silent_groups",
-        title="How many groups say nothing (%): the hard and the easy ends need large groups",
-        alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
-        "53 percent of groups of 64.",
-        answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
-        level="exact",
-        data=silent_group_data,
-        draw=silent_group_draw,
-    )
-)
-
-# --- KL estimators ------------------------------------------------------------------------------------------------------------
+# --- KL estimators
 
 
 def kl_data() -> pd.DataFrame:
@@ -289,10 +260,19 @@ def kl_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def kl_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
+    level="exact",
+    caption="exact; on policy, two actions, π = (0.9, 0.1), reference even",
+    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
+    "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
+    answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
+    data=kl_data,
+)
+def kl_estimators(table: pd.DataFrame) -> Figure:
     """Bars of value and of gradient."""
-    figure = new_figure(8.6, 3.6)
-    panels = figure.subplots(1, 2, sharey=True)
+    picture = new_figure(8.6, 3.6)
+    panels = picture.subplots(1, 2, sharey=True)
     colours = [COLOURS[4] if "KL" in name else COLOURS[0] for name in table.estimator]
     for panel, column, label in zip(
         panels,
@@ -305,24 +285,4 @@ def kl_draw(table: pd.DataFrame) -> Figure:
             panel.text(x + 0.005, y, f"{x:.4f}", va="center", fontsize=8)
         panel.set(xlabel=label, xlim=(0, 0.6))
     panels[0].invert_yaxis()
-    figure.suptitle(
-        "An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; on policy, two actions, π = (0.9, 0.1), reference even")
-    return figure
-
-
-register(
-    Figured(
-        name="kl_estimators",
-        title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
-        alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
-        "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
-        answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
-        level="exact",
-        data=kl_data,
-        draw=kl_draw,
-    )
-)
+    return picture

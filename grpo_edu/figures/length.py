@@ -14,13 +14,13 @@ from ..objective.advantages import group_mean, group_std
 from ..objective.aggregation import constant, prompt_token_mean, sequence_mean, step_token_mean
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import COLOURS, MARKERS, SIGNED, evidence, new_figure
+from ..plots.style import COLOURS, MARKERS, SIGNED, new_figure
 from ..rollouts import Rollouts
 from ..theory import length
 from ..weights import token_weights
-from .registry import Figured, register
+from .registry import figure
 
-# --- two questions, four answers each ---------------------------------------------------------------------------------------
+# --- two questions, four answers each
 
 QUESTIONS = Rollouts.from_lengths(
     [4, 12, 6, 16, 4, 12, 16, 8], [1, 1, 0, 0, 1, 1, 1, 0], [0] * 4 + [1] * 4, max_new_tokens=16
@@ -59,10 +59,19 @@ def illustration_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def illustration_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours the uneven question",
+    level="exact",
+    caption="exact; arrows scaled within each panel",
+    alt="Two questions with four answers each, bars as long as the answers, arrows for the push per token. Under GRPO arrows shrink with "
+    "length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
+    answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; coverage rows 29 and 33",
+    data=illustration_data,
+)
+def bias_illustration(table: pd.DataFrame) -> Figure:
     """Bars as long as the answers, arrows as long as the push per token, a dot for 1/std."""
-    figure = new_figure(9.0, 4.2)
-    panels = figure.subplots(1, 2, sharey=True)
+    picture = new_figure(9.0, 4.2)
+    panels = picture.subplots(1, 2, sharey=True)
     for panel, (name, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
         scale = 6 / part.push.abs().max()
         row: Any
@@ -99,29 +108,10 @@ def illustration_draw(table: pd.DataFrame) -> Figure:
             yticklabels=["question 1", "question 2"],
         )
     panels[0].invert_yaxis()
-    figure.suptitle(
-        "Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours the uneven question",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; arrows scaled within each panel")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="bias_illustration",
-        title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours the uneven question",
-        alt="Two questions with four answers each, bars as long as the answers, arrows for the push per token. Under GRPO arrows shrink with "
-        "length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
-        answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; coverage rows 29 and 33",
-        level="exact",
-        data=illustration_data,
-        draw=illustration_draw,
-    )
-)
-
-# --- drift against rows that share a denominator ------------------------------------------------------------------------------
+# --- drift against rows that share a denominator
 
 
 def drift_data() -> pd.DataFrame:
@@ -136,10 +126,19 @@ def drift_data() -> pd.DataFrame:
     )
 
 
-def drift_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="A token mean is not free of the length bias: it divides it by the rows that share it",
+    level="exact",
+    caption="exact; hazard 0.1, cap 60; a constant has drift 0",
+    alt="Log-log plot of stop-logit drift against the number of completions in the denominator. 0.156 at one (sequence mean), 42 percent of "
+    "that at two, 8 percent at eight, falling like one over n; a constant has none.",
+    answers="is DAPO's token mean unbiased, and does gradient accumulation matter? understand-r1-zero issues 10, 11, 25; TRL issue 3021",
+    data=drift_data,
+)
+def drift_by_scope(table: pd.DataFrame) -> Figure:
     """Log-log, with the 1/n line."""
-    figure = new_figure(6.4, 3.8)
-    panel = figure.subplots()
+    picture = new_figure(6.4, 3.8)
+    panel = picture.subplots()
     panel.loglog(
         table.rows,
         table["token mean"],
@@ -166,29 +165,10 @@ def drift_draw(table: pd.DataFrame) -> Figure:
         ylabel="drift of the stop logit per unit A",
     )
     panel.legend(loc="lower left")
-    figure.suptitle(
-        "A token mean is not free of the length bias: it divides it by the rows that share it",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; hazard 0.1, cap 60; a constant has drift 0")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="drift_by_scope",
-        title="A token mean is not free of the length bias: it divides it by the rows that share it",
-        alt="Log-log plot of stop-logit drift against the number of completions in the denominator. 0.156 at one (sequence mean), 42 percent of "
-        "that at two, 8 percent at eight, falling like one over n; a constant has none.",
-        answers="is DAPO's token mean unbiased, and does gradient accumulation matter? understand-r1-zero issues 10, 11, 25; TRL issue 3021",
-        level="exact",
-        data=drift_data,
-        draw=drift_draw,
-    )
-)
-
-# --- the field that is no gradient ----------------------------------------------------------------------------------------------
+# --- the field that is no gradient
 
 BOX = ((-2.0, 2.0), (-3.0, 0.5))
 
@@ -211,10 +191,19 @@ def field_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def field_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Under 1/|o| the update has a curl: it is the gradient of no objective",
+    level="exact",
+    caption="exact; no std, G = 8, no cap",
+    alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured by curl, which is negative everywhere and "
+    "largest where right answers are rare. Arrows point to more right answers and to a lower stop logit.",
+    answers="does 1/|o| only rescale the objective? (our own derivation, enumerated)",
+    data=field_data,
+)
+def length_field(table: pd.DataFrame) -> Figure:
     """Curl as colour, the update as arrows."""
-    figure = new_figure(7.2, 4.4)
-    panel = figure.subplots()
+    picture = new_figure(7.2, 4.4)
+    panel = picture.subplots()
     grid = table.pivot(index="wrong stop", columns="mode", values="curl")
     top = float(np.abs(table["curl"].to_numpy()).max())
     image = panel.pcolormesh(
@@ -228,7 +217,7 @@ def field_draw(table: pd.DataFrame) -> Figure:
         width=0.003,
         color="#222222",
     )
-    figure.colorbar(image, ax=panel, label="curl of the update")
+    picture.colorbar(image, ax=panel, label="curl of the update")
     panel.set(xlabel="mode logit: chance of a right answer", ylabel="stop logit of wrong answers")
     work = length.loop_integral(8, *BOX, right=-1.0, points=300)
     panel.text(
@@ -238,29 +227,10 @@ def field_draw(table: pd.DataFrame) -> Figure:
         transform=panel.transAxes,
         fontsize=8,
     )
-    figure.suptitle(
-        "Under 1/|o| the update has a curl: it is the gradient of no objective",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; no std, G = 8, no cap")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="length_field",
-        title="Under 1/|o| the update has a curl: it is the gradient of no objective",
-        alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured by curl, which is negative everywhere and "
-        "largest where right answers are rare. Arrows point to more right answers and to a lower stop logit.",
-        answers="does 1/|o| only rescale the objective? (our own derivation, enumerated)",
-        level="exact",
-        data=field_data,
-        draw=field_draw,
-    )
-)
-
-# --- the frontier ----------------------------------------------------------------------------------------------------------------
+# --- the frontier
 
 
 def frontier_data() -> pd.DataFrame:
@@ -275,10 +245,19 @@ def frontier_data() -> pd.DataFrame:
     )
 
 
-def frontier_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="No power of the length is both: even shares (α = 0) or no drift (α = 1)",
+    level="exact",
+    caption="exact; token weight L^(α-1), hazard 0.1, cap 60",
+    alt="Share of a ten times longer answer against stop-logit drift for token weights L to the alpha minus one. Alpha 0: share one half and "
+    "drift 0.156; alpha 1: drift 0 and share 10/11; nothing reaches both.",
+    answers="arXiv 2607.23364: no length normaliser is both unbiased and neutral",
+    data=frontier_data,
+)
+def impossibility_frontier(table: pd.DataFrame) -> Figure:
     """Share against drift, one point per alpha."""
-    figure = new_figure(6.4, 3.8)
-    panel = figure.subplots()
+    picture = new_figure(6.4, 3.8)
+    panel = picture.subplots()
     panel.plot(table["drift"], table["share of the longer"], marker=MARKERS[0], color=COLOURS[0])
     for row in (table.iloc[0], table.iloc[5], table.iloc[10]):
         panel.annotate(
@@ -294,27 +273,10 @@ def frontier_draw(table: pd.DataFrame) -> Figure:
         ylabel="share of the 10 times longer answer",
         xlim=(-0.01, 0.19),
     )
-    figure.suptitle(
-        "No power of the length is both: even shares (α = 0) or no drift (α = 1)", x=0.01, ha="left"
-    )
-    evidence(figure, "exact; token weight L^(α-1), hazard 0.1, cap 60")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="impossibility_frontier",
-        title="No power of the length is both: even shares (α = 0) or no drift (α = 1)",
-        alt="Share of a ten times longer answer against stop-logit drift for token weights L to the alpha minus one. Alpha 0: share one half and "
-        "drift 0.156; alpha 1: drift 0 and share 10/11; nothing reaches both.",
-        answers="arXiv 2607.23364: no length normaliser is both unbiased and neutral",
-        level="exact",
-        data=frontier_data,
-        draw=frontier_draw,
-    )
-)
-
-# --- the silent loss ---------------------------------------------------------------------------------------------------------------
+# --- the silent loss
 
 
 def silent_data() -> pd.DataFrame:
@@ -341,39 +303,29 @@ def silent_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def silent_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title='Loss 0 is not "nothing learnt": it tells whether right answers are longer',
+    level="exact",
+    caption="exact; 60 random groups of 8",
+    alt="Value of the loss at ratio one against minus the covariance of advantage and length over the mean length: the token mean lies on the "
+    "diagonal, the sequence mean is exactly zero, whatever the gradient.",
+    answers="TRL issue 2995; the most asked question: why is my GRPO loss 0?",
+    data=silent_data,
+)
+def silent_loss(table: pd.DataFrame) -> Figure:
     """Loss value against the covariance."""
-    figure = new_figure(5.6, 4.0)
-    panel = figure.subplots()
+    picture = new_figure(5.6, 4.0)
+    panel = picture.subplots()
     x = table["minus covariance over mean length"]
     for k, name in enumerate(("token mean", "sequence mean")):
         panel.scatter(x, table[name], s=16, marker=MARKERS[k], color=COLOURS[k], label=name)
     panel.axline((0, 0), slope=1, color=COLOURS[4], linewidth=0.8)
     panel.set(xlabel="-Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
     panel.legend()
-    figure.suptitle(
-        'Loss 0 is not "nothing learnt": it tells whether right answers are longer',
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; 60 random groups of 8")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="silent_loss",
-        title='Loss 0 is not "nothing learnt": it tells whether right answers are longer',
-        alt="Value of the loss at ratio one against minus the covariance of advantage and length over the mean length: the token mean lies on the "
-        "diagonal, the sequence mean is exactly zero, whatever the gradient.",
-        answers="TRL issue 2995; the most asked question: why is my GRPO loss 0?",
-        level="exact",
-        data=silent_data,
-        draw=silent_draw,
-    )
-)
-
-# --- splits ----------------------------------------------------------------------------------------------------------------------
+# --- splits
 
 
 def split_data() -> pd.DataFrame:
@@ -414,10 +366,19 @@ def split_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def split_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Only the micro-batch token mean feels how the step is cut; at one completion each it is the sequence mean",
+    level="exact",
+    caption="exact; 4 prompts x 4 completions, lengths 2 to 80",
+    alt="Cosine and norm of the token weights against micro-batch size for five aggregations. Four are flat at one; the micro-batch token mean "
+    "turns away as micro-batches shrink.",
+    answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient accumulation change the loss?",
+    data=split_data,
+)
+def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     """Cosine left, norm right."""
-    figure = new_figure(8.6, 3.6)
-    panels = figure.subplots(1, 2, sharex=True)
+    picture = new_figure(8.6, 3.6)
+    panels = picture.subplots(1, 2, sharex=True)
     for panel, column, label in zip(
         panels,
         ("cosine", "norm"),
@@ -441,24 +402,4 @@ def split_draw(table: pd.DataFrame) -> Figure:
         )
         panel.minorticks_off()
     panels[0].legend(loc="lower right")
-    figure.suptitle(
-        "Only the micro-batch token mean feels how the step is cut; at one completion each it is the sequence mean",
-        x=0.01,
-        ha="left",
-    )
-    evidence(figure, "exact; 4 prompts x 4 completions, lengths 2 to 80")
-    return figure
-
-
-register(
-    Figured(
-        name="micro_batch_invariance",
-        title="Only the micro-batch token mean feels how the step is cut; at one completion each it is the sequence mean",
-        alt="Cosine and norm of the token weights against micro-batch size for five aggregations. Four are flat at one; the micro-batch token mean "
-        "turns away as micro-batches shrink.",
-        answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient accumulation change the loss?",
-        level="exact",
-        data=split_data,
-        draw=split_draw,
-    )
-)
+    return picture

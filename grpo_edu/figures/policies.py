@@ -12,12 +12,12 @@ from matplotlib.patches import FancyBboxPatch
 from torch.nn.functional import logsigmoid
 
 from ..objective.catalog import recipe
-from ..plots.style import COLOURS, evidence, new_figure
+from ..plots.style import COLOURS, new_figure
 from ..rollouts import Rollouts
 from ..weights import factors
-from .registry import Figured, register
+from .registry import figure
 
-# --- PPO and GRPO side by side ------------------------------------------------------------------------------------------------
+# --- PPO and GRPO side by side
 
 KINDS = {"trained": "#fde3bf", "frozen": "#d6e2fe", "rule": "#eeeeee", "tensor": "#ffffff"}
 NODES = {  # method: name -> (column, row, words, kind)
@@ -50,7 +50,6 @@ EDGES = {
     "PPO": "q-policy policy-o o-ref o-reward o-value ref-kl kl-r reward-r value-v r-gae v-gae gae-a",
     "GRPO": "q-policy policy-o o-ref o-reward ref-kl reward-r r-group group-a",
 }
-FLOW = "GRPO has no value model: the other answers to the same prompt are the baseline"
 
 
 def flow_data() -> pd.DataFrame:
@@ -75,16 +74,24 @@ def flow_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def flow_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="GRPO has no value model: the other answers to the same prompt are the baseline",
+    level="exact",
+    caption="exact (definitions); orange: trained, blue: frozen, grey: a rule",
+    alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and value model; reward with the KL in it and values go into GAE, which "
+    "gives an advantage per token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group give one advantage per "
+    "completion, and the KL goes into the loss.",
+    answers="DeepSeekMath (arXiv 2402.03300) Fig. 4; coverage rows 2 and 7",
+    data=flow_data,
+)
+def ppo_and_grpo(table: pd.DataFrame) -> Figure:
     """One row of boxes per method."""
-    figure = new_figure(9.6, 5.2)
+    picture = new_figure(9.6, 5.2)
     for panel, (method, parts) in zip(
-        figure.subplots(2, 1), table.groupby("method", sort=False), strict=True
+        picture.subplots(2, 1), table.groupby("method", sort=False), strict=True
     ):
         _flow(panel, str(method), parts)
-    figure.suptitle(FLOW, x=0.01, ha="left")
-    evidence(figure, "exact (definitions); orange: trained, blue: frozen, grey: a rule")
-    return figure
+    return picture
 
 
 def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
@@ -120,26 +127,9 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
     panel.set_axis_off()
 
 
-register(
-    Figured(
-        name="ppo_and_grpo",
-        title=FLOW,
-        alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and value model; reward with the KL in it and values go into GAE, which "
-        "gives an advantage per token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group give one advantage per "
-        "completion, and the KL goes into the loss.",
-        answers="DeepSeekMath (arXiv 2402.03300) Fig. 4; coverage rows 2 and 7",
-        level="exact",
-        data=flow_data,
-        draw=flow_draw,
-    )
-)
-
-# --- three policies -----------------------------------------------------------------------------------------------------------
+# --- three policies
 
 ROLLOUTS, UPDATES, RATE, START = 3, 4, 1.2, 0.3
-POLICIES = (
-    "Three policies: the ratio looks at the sampler of this batch, the KL at where training began"
-)
 
 
 def policies_data() -> pd.DataFrame:
@@ -178,10 +168,19 @@ def policies_data() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def policies_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Three policies: the ratio looks at the sampler of this batch, the KL at where training began",
+    level="exact",
+    caption="exact: one logit, three rollouts (dotted lines), four updates on each",
+    alt="Three panels over twelve updates. The policy's probability of a right answer rises; the sampler's follows in steps, once per rollout; the reference's is flat. At "
+    "the first update of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps growing.",
+    answers="coverage rows 4 and 5: which policy the ratio, the clip and the KL look at",
+    data=policies_data,
+)
+def three_policies(table: pd.DataFrame) -> Figure:
     """Probabilities under the three policies; ratio with its band and what is clipped; KL."""
-    figure = new_figure(8.6, 6.2)
-    top, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
+    picture = new_figure(8.6, 6.2)
+    top, middle, bottom = picture.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     x = table["update"]
     top.plot(x, table.policy, marker="o", color=COLOURS[0], label="π_θ, moves with every update")
     top.step(
@@ -221,20 +220,4 @@ def policies_draw(table: pd.DataFrame) -> Figure:
     for panel in (top, middle, bottom):
         for first in x[table["first"]]:
             panel.axvline(first, color="#999999", linewidth=0.7, linestyle=":")
-    figure.suptitle(POLICIES, x=0.01, ha="left")
-    evidence(figure, "exact: one logit, three rollouts (dotted lines), four updates on each")
-    return figure
-
-
-register(
-    Figured(
-        name="three_policies",
-        title=POLICIES,
-        alt="Three panels over twelve updates. The policy's probability of a right answer rises; the sampler's follows in steps, once per rollout; the reference's is flat. At "
-        "the first update of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps growing.",
-        answers="coverage rows 4 and 5: which policy the ratio, the clip and the KL look at",
-        level="exact",
-        data=policies_data,
-        draw=policies_draw,
-    )
-)
+    return picture

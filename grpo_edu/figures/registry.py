@@ -1,4 +1,4 @@
-"""The registry of named figures: write them with their data, and check that what is committed is still true."""
+"""The registry of named figures: write them with their data, and check the committed ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import matplotlib
 import numpy as np
@@ -17,7 +18,9 @@ from matplotlib.figure import Figure
 
 from ..checks import checked
 from ..files import replacing
-from ..plots.style import styled
+from ..plots.style import evidence, headline, styled
+
+Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
 
 FORMATS = {
     "svg": {"Date": None, "Creator": None},
@@ -28,36 +31,67 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Figured:
-    """One named figure.
+    """One named figure: all that is said of it, where its numbers come from, and how they are drawn.
 
     Args:
-        name: file name without ending.
+        name: file name without ending, the name of the drawing function.
         title: the sentence it says.
+        level: level of evidence, "exact", "simulated, …" or "observed, …".
         alt: what a reader who cannot see it should know.
         answers: the talk, paper or post that it answers.
-        level: level of evidence, "exact", "simulated, …" or "observed, …".
         data: makes the table that is drawn; every exact fact on the picture is in it.
-        draw: draws the table.
-        recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not make it anew.
+        drawing: draws the table.
+        caption: the line under the picture where it says more than the level; None: the level.
+        recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not
+            make it anew.
     """
 
     name: str
     title: str
+    level: str
     alt: str
     answers: str
-    level: str
     data: Callable[[], pd.DataFrame]
-    draw: Callable[[pd.DataFrame], Figure]
+    drawing: Callable[[pd.DataFrame], Figure]
+    caption: str | None = None
     recorded: bool = False
 
-    def show(self) -> Figure:
-        """The picture, for a notebook: from data made now, or, where that takes sampled runs, from the recorded table."""
+    def draw(self, table: pd.DataFrame) -> Figure:
+        """The picture of a table, its title above; a line of evidence that the drawing wrote stays."""
         with styled():
-            return self.draw(recorded_table(self.name) if self.recorded else self.data())
+            picture = self.drawing(table)
+            headline(picture, self.title)
+            if not picture.get_supxlabel():
+                evidence(picture, self.caption or self.level)
+        return picture
+
+    def show(self) -> Figure:
+        """The picture, for a notebook, from new data; sampled runs: from the recorded table."""
+        return self.draw(recorded_table(self.name) if self.recorded else self.data())
 
 
 FIGURES: dict[str, Figured] = {}
 COMMITTED = Path(__file__).resolve().parents[2] / "figures"
+
+
+def figure(**said: Any) -> Callable[[Drawing], Drawing]:
+    """Decorator of a drawing function: registers it under its own name.
+
+    Args:
+        said: the other fields of ``Figured``.
+
+    Raises:
+        ValueError: a figure of this name is registered already.
+    """
+
+    def register(drawing: Drawing) -> Drawing:
+        name = drawing.__name__
+        if name in FIGURES:
+            raise ValueError(f"a figure named {name} is registered already: choose another name.")
+        FIGURES[name] = Figured(name=name, drawing=drawing, **said)
+        return drawing
+
+    return register
 
 
 @checked
@@ -70,18 +104,10 @@ def recorded_table(name: str) -> pd.DataFrame:
     path = COMMITTED / "data" / f"{name}.csv"
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is missing: work in a clone of the repository, or run `grpo-edu figures {name}`."
+            f"{path} is missing: work in a clone of the repository, "
+            f"or run `grpo-edu figures {name}`."
         )
     return pd.read_csv(path)
-
-
-def register(figured: Figured) -> None:
-    """Add a figure; names are unique."""
-    if figured.name in FIGURES:
-        raise ValueError(
-            f"a figure named {figured.name} is registered already: choose another name."
-        )
-    FIGURES[figured.name] = figured
 
 
 def named(names: Sequence[str]) -> list[Figured]:
@@ -111,15 +137,12 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table, written = (
-        pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip"),
-        [],
-    )
+    table = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip")
+    picture = figured.draw(table)
+    written = [out / f"{figured.name}.{ending}" for ending in formats]
     with styled():
-        picture = figured.draw(table)
-        for ending in formats:
-            written.append(out / f"{figured.name}.{ending}")
-            with replacing(written[-1]) as target:
+        for path, ending in zip(written, formats, strict=True):
+            with replacing(path) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
     _note(out, figured, written)
     return written

@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 from ..plots.dynamics import clip_entropy
 from ..toys import arms
 from ..toys.training import Training
-from .registry import Figured, register
+from .registry import figure
 
 SEEDS = 16  # fixed beforehand: seeds 0 to 15
-TITLE = "A higher upper bound does not keep this bandit's entropy up: it is lower early, and alike in the end"
 
 
 def clip_data() -> pd.DataFrame:
@@ -32,30 +31,24 @@ def clip_data() -> pd.DataFrame:
     return table.filter(items=columns)
 
 
-def clip_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="A higher upper bound does not keep this bandit's entropy up: it is lower early, and alike in the end",
+    level=f"simulated, {SEEDS} seeds, 95 % interval",
+    alt="Four panels against rollouts for upper clip bounds .2, .28 and .4: entropy of the policy, pass rate, share of tokens stopped from rising, and "
+    "how probable those tokens were when drawn.",
+    answers="DAPO (arXiv 2503.14476) Fig. 2 and 3a, where a bound of .28 kept a language model's entropy up",
+    data=clip_data,
+    recorded=True,
+)
+def clip_higher(table: pd.DataFrame) -> Figure:
     """Entropy, pass rate, up-clipped tokens and how probable they were."""
-    figure = clip_entropy(table, title=TITLE)
-    figure.axes[3].text(
+    picture = clip_entropy(table)
+    picture.axes[3].text(
         0.98,
         0.04,
         "at .2 a token of .01 is clipped above .012,\none of .9 above 1.08: never",
-        transform=figure.axes[3].transAxes,
+        transform=picture.axes[3].transAxes,
         ha="right",
         fontsize=8,
     )
-    return figure
-
-
-register(
-    Figured(
-        name="clip_higher",
-        title=TITLE,
-        alt="Four panels against rollouts for upper clip bounds .2, .28 and .4: entropy of the policy, pass rate, share of tokens stopped from rising, and "
-        "how probable those tokens were when drawn.",
-        answers="DAPO (arXiv 2503.14476) Fig. 2 and 3a, where a bound of .28 kept a language model's entropy up",
-        level=f"simulated, {SEEDS} seeds, 95 % interval",
-        data=clip_data,
-        draw=clip_draw,
-        recorded=True,
-    )
-)
+    return picture

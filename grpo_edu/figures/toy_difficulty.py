@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from ..objective.catalog import recipe
 from ..plots.dynamics import draw_lines
-from ..plots.style import COLOURS, MARKERS, evidence, new_figure
+from ..plots.style import COLOURS, MARKERS, new_figure
 from ..toys.compare import gradient_sizes, intervals, matched_learning_rate
 from ..toys.difficulty import Difficulty, first_reaching, train
 from ..toys.training import Training
-from .registry import Figured, register
+from .registry import figure
 
 SEEDS = 8  # fixed beforehand: seeds 0 to 7
 RUNS = {  # panel: (G, optimiser, learning rate of GRPO)
@@ -52,10 +52,21 @@ def training_data() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def training_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Hard prompts at G = 64 under SGD: MaxRL first, then GRPO, then RLOO; alike at G = 2, nearly alike under AdamW",
+    level=f"simulated, {SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the first step",
+    alt="Nine panels of pass rate against training step. In groups of two the three curves lie on each other. In groups of 64 under SGD "
+    "MaxRL brings the hardest fifth of the prompts to .86, GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own "
+    "parameter, all three end above .96.",
+    answers="MaxRL (arXiv 2602.02710) on hard prompts; Dr. GRPO (arXiv 2503.20783) on the question-level bias; coverage row 33",
+    data=training_data,
+    recorded=True,
+)
+def difficulty_training(table: pd.DataFrame) -> Figure:
     """Rows: what is measured; columns: group size and optimiser."""
-    figure = new_figure(9.4, 7.2)
-    panels = figure.subplots(len(MEASURES), len(RUNS), sharex=True, sharey="row")
+    picture = new_figure(9.4, 7.2)
+    panels = picture.subplots(len(MEASURES), len(RUNS), sharex=True, sharey="row")
     names = list(dict.fromkeys(table["recipe"]))
     for row, (column, words) in zip(panels, MEASURES.items(), strict=True):
         for panel, run in zip(row, RUNS, strict=True):
@@ -74,29 +85,8 @@ def training_draw(table: pd.DataFrame) -> Figure:
     for panel in panels[-1]:
         panel.set_xlabel("training step")
     panels[1][0].legend(loc="upper left")
-    figure.suptitle(TRAINING, x=0.01, ha="left")
-    evidence(
-        figure,
-        f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the first step",
-    )
-    return figure
+    return picture
 
-
-TRAINING = "Hard prompts at G = 64 under SGD: MaxRL first, then GRPO, then RLOO; alike at G = 2, nearly alike under AdamW"
-register(
-    Figured(
-        name="difficulty_training",
-        title=TRAINING,
-        alt="Nine panels of pass rate against training step. In groups of two the three curves lie on each other. In groups of 64 under SGD "
-        "MaxRL brings the hardest fifth of the prompts to .86, GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own "
-        "parameter, all three end above .96.",
-        answers="MaxRL (arXiv 2602.02710) on hard prompts; Dr. GRPO (arXiv 2503.20783) on the question-level bias; coverage row 33",
-        level=f"simulated, {SEEDS} seeds, 95 % interval",
-        data=training_data,
-        draw=training_draw,
-        recorded=True,
-    )
-)
 
 SAMPLINGS = {
     "plain": "plain: dead groups stay",
@@ -125,10 +115,21 @@ def sampling_data() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def sampling_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Dynamic sampling: a third of the updates to a pass rate of .7, and more completions drawn for it",
+    level=f"simulated, {SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one learning rate",
+    alt="Three panels. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and 30 thousand completions, re-rolling the same prompt after 106 "
+    "and 108 thousand, plain sampling after 180 and 23 thousand. Under plain sampling the share of groups that are all right grows; refilling "
+    "keeps every group alive until, late, twenty rounds no longer suffice.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out what the steps cost",
+    data=sampling_data,
+    recorded=True,
+)
+def dynamic_sampling(table: pd.DataFrame) -> Figure:
     """Score against updates, score against completions drawn, and groups without a signal."""
-    figure = new_figure(9.6, 3.9)
-    by_step, by_cost, silent = figure.subplots(1, 3)
+    picture = new_figure(9.6, 3.9)
+    by_step, by_cost, silent = picture.subplots(1, 3)
     draw_lines(by_step, table, "pass_rate", list(SAMPLINGS))
     by_step.set(xlabel="updates", ylabel="mean pass rate of the set", title="against updates")
     _against_cost(by_cost, table)
@@ -165,12 +166,7 @@ def sampling_draw(table: pd.DataFrame) -> Figure:
         fontsize=7,
     )
     by_step.set_ylim(0.4, 1.0)
-    figure.suptitle(SAMPLING, x=0.01, ha="left")
-    evidence(
-        figure,
-        f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one learning rate",
-    )
-    return figure
+    return picture
 
 
 def _against_cost(panel: Axes, table: pd.DataFrame) -> None:
@@ -188,20 +184,3 @@ def _against_cost(panel: Axes, table: pd.DataFrame) -> None:
             markevery=6,
             markersize=4,
         )
-
-
-SAMPLING = "Dynamic sampling: a third of the updates to a pass rate of .7, and more completions drawn for it"
-register(
-    Figured(
-        name="dynamic_sampling",
-        title=SAMPLING,
-        alt="Three panels. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and 30 thousand completions, re-rolling the same prompt after 106 "
-        "and 108 thousand, plain sampling after 180 and 23 thousand. Under plain sampling the share of groups that are all right grows; refilling "
-        "keeps every group alive until, late, twenty rounds no longer suffice.",
-        answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out what the steps cost",
-        level=f"simulated, {SEEDS} seeds, 95 % interval",
-        data=sampling_data,
-        draw=sampling_draw,
-        recorded=True,
-    )
-)

@@ -16,15 +16,15 @@ from ..objective.filters import drop_dead_groups, truncation_mask
 from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import ppo_clip
-from ..plots.dynamics import draw_lines, length_dynamics
-from ..plots.style import COLOURS, MARKERS, evidence, new_figure
+from ..plots import dynamics
+from ..plots.style import COLOURS, MARKERS, new_figure
 from ..toys import stopping
 from ..toys.ablation import ablate
 from ..toys.compare import intervals, matched_learning_rate, push_sizes
 from ..toys.flow import flow
 from ..toys.overlong import TREATMENTS, overlong
 from ..toys.training import Training
-from .registry import Figured, register
+from .registry import figure
 
 SEEDS = 8  # fixed beforehand: seeds 0 to 7
 RUNS = Training(steps=300, prompts=8, samples=8, learning_rate=2.0, every=5)
@@ -43,7 +43,7 @@ def matched(
     return matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
 
 
-# --- length over training ---------------------------------------------------------------------------------------------------
+# --- length over training
 
 
 def length_data() -> pd.DataFrame:
@@ -55,20 +55,18 @@ def length_data() -> pd.DataFrame:
     )
 
 
-LENGTH = "At equal pass rates wrong answers run on under 1/|o|, not under a constant"
-register(
-    Figured(
-        name="length_dynamics",
-        title=LENGTH,
-        alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 60; "
-        "DAPO's prompt-scope token mean follows more slowly; under Dr. GRPO both stay near 13.",
-        answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; redai-studio/Relax PR 173: split by correctness",
-        level=f"simulated, {SEEDS} seeds, 95 % interval",
-        data=length_data,
-        draw=partial(length_dynamics, title=LENGTH),
-        recorded=True,
-    )
+@figure(
+    title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
+    level=f"simulated, {SEEDS} seeds, 95 % interval",
+    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 60; "
+    "DAPO's prompt-scope token mean follows more slowly; under Dr. GRPO both stay near 13.",
+    answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; redai-studio/Relax PR 173: split by correctness",
+    data=length_data,
+    recorded=True,
 )
+def length_dynamics(table: pd.DataFrame) -> Figure:
+    """Pass rate, both lengths and the stop gap over training."""
+    return dynamics.length_dynamics(table)
 
 
 def flow_data() -> pd.DataFrame:
@@ -80,22 +78,20 @@ def flow_data() -> pd.DataFrame:
     )
 
 
-FLOW = "The expected update alone: right answers shorten, wrong ones lengthen; a constant moves neither"
-register(
-    Figured(
-        name="length_flow",
-        title=FLOW,
-        alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO the expected length of right answers falls from 13 "
-        "and that of wrong ones rises; DAPO's prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
-        answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and not the task",
-        level="exact",
-        data=flow_data,
-        draw=partial(length_dynamics, title=FLOW),
-    )
+@figure(
+    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant moves neither",
+    level="exact",
+    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO the expected length of right answers falls from 13 "
+    "and that of wrong ones rises; DAPO's prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
+    answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and not the task",
+    data=flow_data,
 )
+def length_flow(table: pd.DataFrame) -> Figure:
+    """The same four panels for the expected update."""
+    return dynamics.length_dynamics(table)
 
 
-# --- reward against length --------------------------------------------------------------------------------------------------
+# --- reward against length
 
 
 def efficiency_data() -> pd.DataFrame:
@@ -110,10 +106,20 @@ def efficiency_data() -> pd.DataFrame:
     return table.filter(items=["recipe", "seed", "step", "pass_rate", "expected_length"])
 
 
-def efficiency_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward no longer can",
+    level=f"simulated, {SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6",
+    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 under Dr. GRPO. Right: paths in the plane of length "
+    "and pass rate; all end at a pass rate near .6, GRPO's far to the right.",
+    answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward and length that rise together",
+    data=efficiency_data,
+    recorded=True,
+)
+def token_efficiency(table: pd.DataFrame) -> Figure:
     """Left: expected length against steps. Right: the path of each seed in the plane of length and pass rate."""
-    figure = new_figure(9.0, 3.9)
-    over_time, path = figure.subplots(1, 2)
+    picture = new_figure(9.0, 3.9)
+    over_time, path = picture.subplots(1, 2)
     for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
         line = intervals(runs, "expected_length", by=["step"])
         over_time.plot(
@@ -151,28 +157,10 @@ def efficiency_draw(table: pd.DataFrame) -> Figure:
         title="one line per seed, marker at the end",
     )
     path.set_ylim(0, 0.7)
-    figure.suptitle(EFFICIENCY, x=0.01, ha="left")
-    evidence(figure, f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6")
-    return figure
+    return picture
 
 
-EFFICIENCY = "The same reward for more tokens: under 1/|o| the length keeps rising when the reward no longer can"
-register(
-    Figured(
-        name="token_efficiency",
-        title=EFFICIENCY,
-        alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 under Dr. GRPO. Right: paths in the plane of length "
-        "and pass rate; all end at a pass rate near .6, GRPO's far to the right.",
-        answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward and length that rise together",
-        level=f"simulated, {SEEDS} seeds, 95 % interval",
-        data=efficiency_data,
-        draw=efficiency_draw,
-        recorded=True,
-    )
-)
-
-
-# --- where the gap appears, and where it does not -----------------------------------------------------------------------------
+# --- where the gap appears, and where it does not
 
 SETTINGS: dict[str, str] = {
     "the policy's own branch": "learnable",
@@ -226,35 +214,27 @@ def _intervals(panel: Axes, rows: pd.DataFrame, place: str, kind: str) -> None:
     panel.set_ylim(len(places) - 0.5, -0.5)
 
 
-def modes_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="The gap follows the denominator in every mode, and is gone under permuted rewards",
+    level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
+    alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, DAPO's prompt scope follows, the step scope is small, "
+    "Dr. GRPO's contains or nearly contains zero. With rewards permuted inside groups all four lie at zero.",
+    answers="toys and small runs that showed no length bias or its reverse; a placebo that none of them has",
+    data=modes_data,
+    recorded=True,
+)
+def length_modes(table: pd.DataFrame) -> Figure:
     """Stop gap per mode and recipe."""
-    figure = new_figure(8.6, 3.9)
-    panel = figure.subplots()
+    picture = new_figure(8.6, 3.9)
+    panel = picture.subplots()
     _intervals(panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe")
     panel.set_xlabel("stop logit, right minus wrong, after 300 steps (above 0: wrong ones run on)")
-    figure.legend(loc="outside right upper")
-    figure.suptitle(MODES, x=0.01, ha="left")
-    evidence(figure, f"simulated, {2 * SEEDS} seeds, 95 % interval; equal pushes at the first step")
-    return figure
+    picture.legend(loc="outside right upper")
+    return picture
 
 
-MODES = "The gap follows the denominator in every mode, and is gone under permuted rewards"
-register(
-    Figured(
-        name="length_modes",
-        title=MODES,
-        alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, DAPO's prompt scope follows, the step scope is small, "
-        "Dr. GRPO's contains or nearly contains zero. With rewards permuted inside groups all four lie at zero.",
-        answers="toys and small runs that showed no length bias or its reverse; a placebo that none of them has",
-        level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-        data=modes_data,
-        draw=modes_draw,
-        recorded=True,
-    )
-)
-
-
-# --- the optimiser's own drift -------------------------------------------------------------------------------------------------
+# --- the optimiser's own drift
 
 OPTIMISERS = {
     "SGD": {"learning_rate": 5.0},
@@ -281,39 +261,28 @@ def drift_data() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def drift_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Zero drift is a statement about the gradient: clipping its norm adds a drift of its own",
+    level=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0",
+    alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under plain SGD and AdamW both intervals contain zero; with the "
+    "gradient norm clipped in most steps right answers shorten.",
+    answers="runs that see lengths move under Dr. GRPO and blame its aggregation",
+    data=drift_data,
+    recorded=True,
+)
+def optimiser_drift(table: pd.DataFrame) -> Figure:
     """How far each stop logit moved, per optimiser."""
-    figure = new_figure(8.4, 3.2)
-    panel = figure.subplots()
+    picture = new_figure(8.4, 3.2)
+    panel = picture.subplots()
     named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
     _intervals(panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit")
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
-    figure.legend(loc="outside right upper")
-    figure.suptitle(DRIFT, x=0.01, ha="left")
-    evidence(
-        figure,
-        f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0",
-    )
-    return figure
+    picture.legend(loc="outside right upper")
+    return picture
 
 
-DRIFT = "Zero drift is a statement about the gradient: clipping its norm adds a drift of its own"
-register(
-    Figured(
-        name="optimiser_drift",
-        title=DRIFT,
-        alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under plain SGD and AdamW both intervals contain zero; with the "
-        "gradient norm clipped in most steps right answers shorten.",
-        answers="runs that see lengths move under Dr. GRPO and blame its aggregation",
-        level=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval",
-        data=drift_data,
-        draw=drift_draw,
-        recorded=True,
-    )
-)
-
-
-# --- two factors ----------------------------------------------------------------------------------------------------------------
+# --- two factors
 
 EFFECTS = {
     "length_gap": "tokens, wrong minus right",
@@ -326,7 +295,6 @@ CELLS = {
     "unscaled": "no std",
 }
 STAGES = {"early": (10, 1.0), "late": (100, 4.0)}  # steps and learning rate
-ABLATION = "Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later the gap lifts them too"
 
 
 def ablation_data() -> pd.DataFrame:
@@ -345,10 +313,21 @@ def _cell(aggregation: str, scale: str) -> str:
     return "effect of 1/std" if aggregation == "both" else f"{CELLS[aggregation]}, {CELLS[scale]}"
 
 
-def ablation_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later the gap lifts them too",
+    level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
+    alt="Means with intervals of four arms and two paired differences. After 10 steps the length gap is near 6 tokens in both arms with 1/|o| and near zero "
+    "in both with a constant; hard prompts have gained a third of what medium ones gained with the std, a fifth without, whatever the "
+    "aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
+    answers="frameworks whose Dr. GRPO switch turns off one of the two",
+    data=ablation_data,
+    recorded=True,
+)
+def two_by_two(table: pd.DataFrame) -> Figure:
     """Rows: early and late; columns: the two effects; four arms and two paired differences each."""
-    figure = new_figure(9.4, 5.6)
-    panels = figure.subplots(len(STAGES), len(EFFECTS), sharey=True)
+    picture = new_figure(9.4, 5.6)
+    panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True)
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
         for panel, (outcome, words) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
@@ -361,28 +340,10 @@ def ablation_draw(table: pd.DataFrame) -> Figure:
             panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
             panel.set(title=f"after {steps} steps", xlabel=words)
     panels[0, 0].legend(loc="lower right")
-    figure.suptitle(ABLATION, x=0.01, ha="left")
-    evidence(figure, f"simulated, {4 * SEEDS} seeds, 95 % interval; equal pushes at the first step")
-    return figure
+    return picture
 
 
-register(
-    Figured(
-        name="two_by_two",
-        title=ABLATION,
-        alt="Means with intervals of four arms and two paired differences. After 10 steps the length gap is near 6 tokens in both arms with 1/|o| and near zero "
-        "in both with a constant; hard prompts have gained a third of what medium ones gained with the std, a fifth without, whatever the "
-        "aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
-        answers="frameworks whose Dr. GRPO switch turns off one of the two",
-        level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
-        data=ablation_data,
-        draw=ablation_draw,
-        recorded=True,
-    )
-)
-
-
-# --- DAPO's parts, one after the other ---------------------------------------------------------------------------------------------
+# --- DAPO's parts, one after the other
 
 
 def ladder() -> list[Recipe]:
@@ -418,10 +379,20 @@ def ladder_data() -> pd.DataFrame:
     )
 
 
-def ladder_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much",
+    level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate",
+    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and five recipes that add one part of DAPO each. "
+    "Pass rates lie between .71 and .75; wrong answers have some 48 tokens until the token-level loss, which brings them to 21.",
+    answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a language model's",
+    data=ladder_data,
+    recorded=True,
+)
+def dapo_ladder(table: pd.DataFrame) -> Figure:
     """Pass rate and the two lengths, per rung."""
-    figure = new_figure(9.4, 3.9)
-    left, right = figure.subplots(1, 2, sharey=True)
+    picture = new_figure(9.4, 3.9)
+    left, right = picture.subplots(1, 2, sharey=True)
     _intervals(
         left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind"
     )
@@ -431,33 +402,10 @@ def ladder_draw(table: pd.DataFrame) -> Figure:
     _intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
     right.set_xlabel("expected tokens")
     right.legend()
-    figure.suptitle(LADDER, x=0.01, ha="left")
-    evidence(
-        figure,
-        f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate",
-    )
-    return figure
+    return picture
 
 
-LADDER = (
-    "DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much"
-)
-register(
-    Figured(
-        name="dapo_ladder",
-        title=LADDER,
-        alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and five recipes that add one part of DAPO each. "
-        "Pass rates lie between .71 and .75; wrong answers have some 48 tokens until the token-level loss, which brings them to 21.",
-        answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a language model's",
-        level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-        data=ladder_data,
-        draw=ladder_draw,
-        recorded=True,
-    )
-)
-
-
-# --- truncated completions -----------------------------------------------------------------------------------------------------------
+# --- truncated completions
 
 
 def truncation_data() -> pd.DataFrame:
@@ -468,36 +416,25 @@ def truncation_data() -> pd.DataFrame:
     )
 
 
-def truncation_draw(table: pd.DataFrame) -> Figure:
+@figure(
+    title="Punishing, penalising and masking truncated answers all shorten the right ones",
+    level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens",
+    alt="Expected length of right answers and share of truncated completions against training step, for four treatments of truncated completions: "
+    "ignored, rewarded as failure, masked out, soft penalty.",
+    answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, since the long tail is no longer seen",
+    data=truncation_data,
+    recorded=True,
+)
+def truncation_treatments(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
-    figure = new_figure(9.0, 3.6)
-    left, right = figure.subplots(1, 2)
+    picture = new_figure(9.0, 3.6)
+    left, right = picture.subplots(1, 2)
     for panel, column, words in (
         (left, "length_right", "expected tokens, right answers"),
         (right, "truncated", "share truncated"),
     ):
-        draw_lines(panel, table, column, list(TREATMENTS))
+        dynamics.draw_lines(panel, table, column, list(TREATMENTS))
         panel.set(xlabel="training step", ylabel=words)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside right upper")
-    figure.suptitle(TRUNCATION, x=0.01, ha="left")
-    evidence(
-        figure,
-        f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens",
-    )
-    return figure
-
-
-TRUNCATION = "Punishing, penalising and masking truncated answers all shorten the right ones"
-register(
-    Figured(
-        name="truncation_treatments",
-        title=TRUNCATION,
-        alt="Expected length of right answers and share of truncated completions against training step, for four treatments of truncated completions: "
-        "ignored, rewarded as failure, masked out, soft penalty.",
-        answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, since the long tail is no longer seen",
-        level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-        data=truncation_data,
-        draw=truncation_draw,
-        recorded=True,
-    )
-)
+    picture.legend(*left.get_legend_handles_labels(), loc="outside right upper")
+    return picture

@@ -1,23 +1,23 @@
-"""A recipe as the settings of a framework: the tables read backwards, with every difference that stays."""
+"""A recipe as the settings of a framework: the tables read backwards, with every difference."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..checks import checked
 from ..objective import axes
 from ..objective.axes import Choice
 from ..objective.catalog import AnyRecipe
 from ..objective.recipe import AXES, Recipe
+from ..objective.rewards import overlong_penalty
 from . import labels
+from .data_files import MANY, Framework, Rule
 from .expressions import evaluate, holds, in_range
-from .tables import Framework, at_version, fill_in, framework, recipe_of
+from .tables import at_version, fill_in, framework, read_recipe
 
-WRITTEN = ("trl", "verl", "openrlhf")
 SEARCHED = (
     "surrogate",
     "aggregation",
@@ -28,6 +28,18 @@ SEARCHED = (
     "rewards",
     "filters",
 )
+Options = dict[str, Any]
+
+
+class Differing(NamedTuple):
+    """The recipe has ``asked`` on an axis, the framework runs ``gets``."""
+
+    axis: str
+    asked: str
+    gets: str
+
+    def __str__(self) -> str:
+        return f"{self.axis}: asked {self.asked}, gets {self.gets}"
 
 
 @dataclass(frozen=True)
@@ -38,24 +50,25 @@ class Exported:
         framework, version: where.
         settings: config key -> value.
         text: what to run: a training script (TRL), overrides (verl), flags (OpenRLHF).
-        missing: axes that the framework cannot express, "axis: asked …, gets …".
-        differences: what stays different although the axis is expressed (ε, dual clip, micro-batches), and known limits.
         recipe: what the settings run, read back through the same tables.
+        missing: axes that the framework cannot express.
+        differences: axes with the same formula and other settings (ε, dual clip, micro-batches).
+        remaining: known differences between the framework and every recipe.
     """
 
     framework: str
     version: str
     settings: dict[str, Any]
     text: str
-    missing: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-    recipe: Recipe | None = None
+    recipe: Recipe
+    missing: list[Differing] = field(default_factory=list)
+    differences: list[Differing] = field(default_factory=list)
+    remaining: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        notes = [f"# cannot be expressed: {row}" for row in self.missing] + [
-            f"# differs: {row}" for row in self.differences
-        ]
-        return "\n".join([*notes, self.text])
+        missing = [f"# cannot be expressed: {row}" for row in self.missing]
+        differs = [f"# differs: {row}" for row in (*self.differences, *self.remaining)]
+        return "\n".join([*missing, *differs, self.text])
 
 
 @checked
@@ -68,172 +81,167 @@ def export(recipe: AnyRecipe, to: str, version: str | None = None) -> Exported:
         version: of it; None: the newest that was read.
 
     Raises:
-        ValueError: not one of these three frameworks.
+        TypeError: not a recipe, or the version is no text.
+        ValueError: not one of these three frameworks, or a version outside those that were read.
         KeyError: a commit that it does not know.
     """
-    if to not in WRITTEN:
-        raise ValueError(f"to is '{to}': expected {', '.join(WRITTEN)}.")
+    if not isinstance(recipe, Recipe):
+        raise TypeError(
+            f"recipe is {recipe!r}: expected a Recipe. By name: grpo_edu.recipe('grpo')."
+        )
+    if to not in WRITERS:
+        raise ValueError(f"to is '{to}': expected {', '.join(WRITERS)}.")
     table, number = at_version(framework(to), version)
     options = _nearest(table, recipe, number)
-    got = recipe_of(table, options, number, left_out=[])
-    missing, differences = [], []
-    ours, theirs = recipe.describe(), got.describe()
-    for axis in AXES:
-        if ours[axis] != theirs[axis]:
-            row = f"{axis}: asked {ours[axis]}, gets {theirs[axis]}"
-            (differences if _same_formula(recipe, got, axis) else missing).append(row)
-    keys = {name: table.option[name].get("key", name) for name in options}
-    settings = {keys[name]: value for name, value in options.items() if not _inner(table, name)}
-    settings |= _outer(table, options)
+    got = read_recipe(table, options, number)[0]
+    ours = recipe.describe()
+    theirs = got.describe()
+    rows = [Differing(a, ours[a], theirs[a]) for a in AXES if ours[a] != theirs[a]]
+    settings = _settings(table, options, number)
     return Exported(
-        table.name,
-        number,
-        settings,
-        _text(to, settings, recipe),
-        missing,
-        differences + table.remaining,
-        got,
+        framework=table.name,
+        version=number,
+        settings=settings,
+        text=WRITERS[to](settings, recipe),
+        recipe=got,
+        missing=[row for row in rows if not _same_formula(recipe, got, row.axis)],
+        differences=[row for row in rows if _same_formula(recipe, got, row.axis)],
+        remaining=table.remaining,
     )
+
+
+def _choices(recipe: Recipe, axis: str) -> tuple[Choice, ...]:
+    """The choices of an axis: none, one or several."""
+    value = getattr(recipe, axis)
+    if isinstance(value, tuple):
+        return value
+    return () if value is None else (value,)
+
+
+def _formulas(recipe: Recipe, axis: str) -> list[str]:
+    return [labels.unwrapped(choice) for choice in _choices(recipe, axis)]
 
 
 def _same_formula(recipe: Recipe, got: Recipe, axis: str) -> bool:
-    """Same formula, other settings; on the axes of several choices or none: equal names."""
-
-    def names(one: Recipe) -> list[str]:
-        value = getattr(one, axis)
-        return [
-            labels.unwrapped(c)
-            for c in (value if isinstance(value, tuple) else (value,))
-            if c is not None
-        ]
-
-    return names(recipe) == names(got) or (axis == "kl_aggregation" and recipe.kl is None)
+    """The same formulas on an axis, whatever their settings; a KL average counts with a KL only."""
+    unused = axis == "kl_aggregation" and recipe.kl is None
+    return unused or _formulas(recipe, axis) == _formulas(got, axis)
 
 
-# --- the search -----------------------------------------------------------------------------------------------------------
-
-
-def _nearest(table: Framework, recipe: Recipe, version: str) -> dict[str, Any]:
-    """Options whose recipe differs least: the best combinations of one rule per axis, then one option at a time while it helps."""
-    there = table.defaults(version)
-    words = table.words()
-
-    def score(options: dict[str, Any]) -> tuple[int, int, int]:
-        left_out: list[str] = []
-        try:
-            got = recipe_of(table, options, version, left_out=left_out)
-        except (TypeError, ValueError):  # an option without the other one that it needs
-            return (1000, 0, 0)
-        wrong = sum(not _same_formula(recipe, got, axis) for axis in AXES) + 10 * len(left_out)
-        return (
-            wrong,
-            sum(_unlike(getattr(recipe, axis), getattr(got, axis)) for axis in AXES),
-            len(options),
-        )
-
-    starts = list(_combinations(table, recipe, version, list(SEARCHED), {}))
-    starts = sorted(starts, key=score)[:4]
-    starts += [
-        {k: v for k, v in one.items() if k != "trainer"} for one in starts if "trainer" in one
-    ]
-    found = []
-    for options in starts:
-        best = score(options)
-        while True:
-            moves = [
-                {**options, name: value}
-                for name in words
-                if name in there
-                for value in words[name]
-                if table.knows(name, value, version)
-            ]
-            moves += [{k: v for k, v in options.items() if k != name} for name in options]
-            better = min(moves, key=score)
-            if score(better) >= best:
-                break
-            options, best = better, score(better)
-        found.append((best, options))
-    return min(found, key=lambda pair: pair[0])[1]
-
-
-def _unlike(one: Any, two: Any) -> int:
-    """How many settings of two choices differ."""
-    if not callable(one) or not callable(two):
-        return (
-            int(one != two)
-            if not isinstance(one, tuple)
-            else sum(_unlike(a, b) for a, b in zip(one, two, strict=False))
-        )
-    if labels.unwrapped(one) != labels.unwrapped(two):
+def _differing_settings(recipe: Recipe, got: Recipe, axis: str) -> int:
+    """How many settings of an axis differ; another formula counts as one."""
+    ours = _choices(recipe, axis)
+    theirs = _choices(got, axis)
+    if not isinstance(getattr(recipe, axis), tuple) and len(ours) != len(theirs):
         return 1
-    left, right = axes.settings(one), axes.settings(two)
+    return sum(_unlike(a, b) for a, b in zip(ours, theirs, strict=False))
+
+
+def _unlike(ours: Choice, theirs: Choice) -> int:
+    if labels.unwrapped(ours) != labels.unwrapped(theirs):
+        return 1
+    left = axes.settings(ours)
+    right = axes.settings(theirs)
     return sum(left.get(name) != right.get(name) for name in left | right)
 
 
+# --- the search -----------------------------------------------------------------------------------
+
+
+def _nearest(table: Framework, recipe: Recipe, version: str) -> Options:
+    """Options whose recipe differs least.
+
+    First the best combinations of one rule per axis, then one option at a time while it helps.
+    """
+
+    def score(options: Options) -> tuple[int, int, int]:
+        try:
+            got, left_out = read_recipe(table, options, version)
+        except (TypeError, ValueError):  # an option without the other one that it needs
+            return 1000, 0, 0
+        wrong = sum(not _same_formula(recipe, got, axis) for axis in AXES) + 10 * len(left_out)
+        settings = sum(_differing_settings(recipe, got, axis) for axis in AXES)
+        return wrong, settings, len(options)
+
+    starts = sorted(_combinations(table, recipe, version, SEARCHED, {}), key=score)[:4]
+    starts += [_without(options, "trainer") for options in starts if "trainer" in options]
+    reached = []
+    for options in starts:
+        best = score(options)
+        while True:
+            nearer = min(_moves(table, options, version), key=score)
+            if score(nearer) >= best:
+                break
+            options = nearer
+            best = score(options)
+        reached.append((best, options))
+    return min(reached, key=lambda pair: pair[0])[1]
+
+
+def _without(options: Options, name: str) -> Options:
+    return {option: value for option, value in options.items() if option != name}
+
+
+def _moves(table: Framework, options: Options, version: str) -> list[Options]:
+    """All that one option can change: another value that the rules name, or its default."""
+    moves = [
+        {**options, name: value}
+        for name, values in table.values_in_rules().items()
+        for value in values
+        if table.has(name, value, version)
+    ]
+    return moves + [_without(options, name) for name in options]
+
+
 def _combinations(
-    table: Framework, recipe: Recipe, version: str, left: list[str], options: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+    table: Framework, recipe: Recipe, version: str, left: tuple[str, ...], options: Options
+) -> Iterator[Options]:
+    """Options that make the recipe's choices on the axes that are left, one rule per choice."""
     if not left:
         yield options
         return
-    axis, *rest = left
-    wanted = getattr(recipe, axis)
-    choices: tuple[Choice | None, ...] = wanted if isinstance(wanted, tuple) else (wanted,)
-    found = [options]
-    for choice in choices:
-        found = [
-            {**one, **more}
-            for one in found
-            for more in _settings_for(table, axis, choice, version, one)
-        ] or found
-    for one in found:
-        yield from _combinations(table, recipe, version, rest, one)
+    several = [options]
+    for choice in _choices(recipe, left[0]) or ([] if left[0] in MANY else [None]):
+        several = [
+            {**so_far, **needed}
+            for so_far in several
+            for needed in _needed_options(table, left[0], choice, version, so_far)
+        ] or several
+    for so_far in several:
+        yield from _combinations(table, recipe, version, left[1:], so_far)
 
 
-def _settings_for(
-    table: Framework, axis: str, choice: Choice | None, version: str, so_far: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What must be set for a rule of this axis to make this choice, for every rule that can; {} where the default does."""
-    found: list[dict[str, Any]] = []
+def _needed_options(
+    table: Framework, axis: str, choice: Choice | None, version: str, so_far: Options
+) -> list[Options]:
+    """What must be set so that a rule of this axis makes this choice, for every rule that can."""
+    several: list[Options] = []
     for rule in table.rule:
-        if (
-            rule["axis"] != axis
-            or "choice" not in rule
-            or not in_range(version, rule.get("versions"))
-        ):
-            continue
-        if not _makes(rule, choice):
+        if rule.axis != axis or not _makes(rule, choice) or not in_range(version, rule.versions):
             continue
         needed = {
-            **_wanted(rule.get("when", {}), fill_in(table, so_far, version)),
-            **_solved(rule, choice, table, version),
+            **_for_conditions(rule.when, fill_in(table, so_far, version)),
+            **_for_settings(rule, choice, table, version),
         }
-        values = fill_in(table, {**so_far, **needed}, version)
-        if not all(table.knows(name, value, version) for name, value in needed.items()):
+        if not all(table.has(name, value, version) for name, value in needed.items()):
             continue
+        together = {**so_far, **needed}
         agrees = all(so_far.get(name, value) == value for name, value in needed.items())
-        if (
-            agrees
-            and holds(rule.get("when", {}), values, {**so_far, **needed})
-            and needed not in found
-        ):
-            found.append(needed)
-    return found
+        works = holds(rule.when, fill_in(table, together, version), together)
+        if agrees and works and needed not in several:
+            several.append(needed)
+    return several
 
 
-def _makes(rule: dict[str, Any], choice: Choice | None) -> bool:
+def _makes(rule: Rule, choice: Choice | None) -> bool:
     """Does the rule make this formula, whatever its settings?"""
-    if choice is None or rule["choice"] == "none":
-        return choice is None and rule["choice"] == "none"
-    inner = rule.get("settings", {})
-    plain = next(
-        (inner[n]["choice"] for n in ("inner", "baseline") if isinstance(inner.get(n), dict)),
-        rule["choice"],
-    )
-    return labels.FAMILY.get(plain, plain) == labels.unwrapped(choice)
+    if choice is None or rule.choice in ("", "none"):
+        return choice is None and rule.choice == "none"
+    formula = rule.wrapped()[0]
+    return labels.FAMILY.get(formula, formula) == labels.unwrapped(choice)
 
 
-def _wanted(when: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _for_conditions(when: dict[str, Any], values: dict[str, Any]) -> Options:
     """The values that make a rule's conditions hold, where they do not hold yet."""
     needed = {}
     for name, condition in when.items():
@@ -243,93 +251,106 @@ def _wanted(when: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     return needed
 
 
-def _solved(
-    rule: dict[str, Any], choice: Choice | None, table: Framework, version: str
-) -> dict[str, Any]:
-    """Options that give the settings of the choice: each ``=expression`` solved for its first name, which it holds linearly."""
+def _for_settings(rule: Rule, choice: Choice | None, table: Framework, version: str) -> Options:
+    """Options that give the settings of the choice.
+
+    Each ``=expression`` is solved for its first name, which it holds linearly.
+    """
     if choice is None:
         return {}
-    settings, needed = dict(rule.get("settings", {})), {}
-    for name in ("inner", "baseline"):
-        if isinstance(settings.get(name), dict):
-            settings = settings[name].get("settings", {})
-    have, defaults = axes.settings(choice), fill_in(table, {}, version)
-    for name, expression in settings.items():
-        value = have.get(name)
-        if not (isinstance(expression, str) and expression.startswith("=")) or value is None:
+    needed: Options = {}
+    wanted = axes.settings(choice)
+    defaults = fill_in(table, {}, version)
+    for name, expression in rule.wrapped()[1].items():
+        value = wanted.get(name)
+        if value is None or not isinstance(expression, str) or not expression.startswith("="):
             continue
-        option = next(iter(re.findall(r"[A-Za-z_]\w*", expression)))
+        option = re.findall(r"[A-Za-z_]\w*", expression)[0]
         if isinstance(value, tuple):
             needed[option] = list(value)
             continue
-        f = partial(lambda e, o, x: evaluate(e, {**defaults, o: x}), expression[1:], option)
-        if f(defaults[option]) != value if defaults.get(option) is not None else True:
-            base, slope = f(0.0), f(1.0) - f(0.0)
-            needed[option] = round((value - base) / slope, 12) if slope else value
+        solved = _solved(expression[1:], option, value, defaults)
+        if solved is not None:
+            needed[option] = solved
     return needed
 
 
-# --- what to run ----------------------------------------------------------------------------------------------------------
+def _solved(expression: str, option: str, value: Any, defaults: dict[str, Any]) -> Any:
+    """The option's value that makes an expression equal ``value``; None: its default does."""
+
+    def computed(x: Any) -> Any:
+        return evaluate(expression, {**defaults, option: x})
+
+    if defaults[option] is not None and computed(defaults[option]) == value:
+        return None
+    base = computed(0.0)
+    slope = computed(1.0) - base
+    return round((value - base) / slope, 12) if slope else value
 
 
-def _inner(table: Framework, name: str) -> bool:
-    """An option that only stands for half of a pair."""
-    return any(name in other.get("into", []) for other in table.option.values())
+# --- what to run ----------------------------------------------------------------------------------
 
 
-def _outer(table: Framework, options: dict[str, Any]) -> dict[str, Any]:
-    """Pairs put together again: ``eps_clip_low_high 0.2 0.28``."""
-    found = {}
-    for other in table.option.values():
-        into = other.get("into", [])
-        if into and any(name in options for name in into):
-            fallback = fill_in(table, options, table.version).get(other.get("fallback", ""))
-            low, high = (options.get(name, fallback) for name in into)
-            found[other["key"]] = [low, high] if other.get("values") == 2 else f"{low:g}_{high:g}"
-    return found
+def _settings(table: Framework, options: Options, version: str) -> dict[str, Any]:
+    """Config keys and values; pairs are put together again: ``eps_clip_low_high 0.2 0.28``."""
+    pairs = [option for option in table.option.values() if option.into]
+    halves = {name for pair in pairs for name in pair.into}
+    settings = {table.key(n): value for n, value in options.items() if n not in halves}
+    for pair in pairs:
+        if any(name in options for name in pair.into):
+            fallback = fill_in(table, options, version).get(pair.fallback)
+            low, high = (options.get(name, fallback) for name in pair.into)
+            settings[pair.key] = [low, high] if pair.pair == "values" else f"{low:g}_{high:g}"
+    return settings
 
 
-def _text(to: str, settings: dict[str, Any], recipe: Recipe) -> str:
-    if to == "trl":
-        return trl_script(settings, recipe)
-    if to == "openrlhf":
-        rows = [f"--{key}" + ("" if value is True else f" {' '.join(map(_shown, value)) if isinstance(value, list) else _shown(value)}")
-                for key, value in settings.items() if value is not False]  # fmt: skip
-    else:
-        rows = [f"{key}={_shown(value)}" for key, value in settings.items()]
+def overrides(settings: dict[str, Any], recipe: Recipe) -> str:
+    """Hydra overrides, ``key=value``."""
+    return " \\\n".join(f"{key}={_shown(value)}" for key, value in settings.items())
+
+
+def flags(settings: dict[str, Any], recipe: Recipe) -> str:
+    """Flags, ``--key value``; a switch has no value."""
+    rows = []
+    for key, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        if value is not False:
+            rows.append(" ".join([f"--{key}", *(_shown(x) for x in values if x is not True)]))
     return " \\\n".join(rows)
 
 
 def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
-    """A complete training script for ``accelerate launch``: model, JSONL of prompts and answers, one reward function."""
+    """A complete training script for ``accelerate launch``: model, JSONL of prompts, one reward."""
     trainer = settings.get("trainer", "GRPO")
-    where = "trl.experimental.gmpo" if trainer == "GMPO" else "trl"
-    keywords = "".join(
-        f"        {key}={value!r},\n" for key, value in settings.items() if key != "trainer"
-    )
-    shaped = [
-        axes.settings(r)
-        for r in recipe.rewards
-        if axes.function_of(r).__name__ == "overlong_penalty"
+    keywords = _without(settings, "trainer").items()
+    caches = [
+        axes.settings(shaping)["cache"]
+        for shaping in recipe.rewards
+        if axes.function_of(shaping) is overlong_penalty
     ]
-    extra = (
-        f", get_soft_overlong_punishment(args.max_completion_length, {shaped[0]['cache']})"
-        if shaped
-        else ""
-    )
-    more = "from trl.rewards import get_soft_overlong_punishment\n" if shaped else ""
+    punishment = "get_soft_overlong_punishment"
     return TRL_SCRIPT.format(
-        trainer=trainer, where=where, keywords=keywords, name=recipe.name, extra=extra, more=more
+        trainer=trainer,
+        where="trl.experimental.gmpo" if trainer == "GMPO" else "trl",
+        keywords="".join(f"        {key}={value!r},\n" for key, value in keywords),
+        name=recipe.name,
+        more=f"from trl.rewards import {punishment}\n" if caches else "",
+        extra=f", {punishment}(args.max_completion_length, {caches[0]})" if caches else "",
     )
 
 
-TRL_SCRIPT = '''"""{name}, run by TRL. accelerate launch --num_processes 8 train.py --model MODEL --data prompts.jsonl --out runs/first
+TRL_SCRIPT = '''"""{name}, run by TRL.
 
-prompts.jsonl holds one object a line with "prompt" and "answer". More machines: accelerate config, then the same command on each.
+accelerate launch --num_processes 8 train.py --model MODEL --data prompts.jsonl --out runs/first
+
+prompts.jsonl holds one object a line with "prompt" and "answer".
+More machines: accelerate config, then the same command on each.
 """
 
 import argparse
@@ -367,7 +388,10 @@ if __name__ == "__main__":
         logging_steps=1,
 {keywords}    )
     data = load_dataset("json", data_files=args.data, split="train")
-    trainer = {trainer}Trainer(model=args.model, args=config, train_dataset=data, reward_funcs=[right{extra}])
+    trainer = {trainer}Trainer(
+        model=args.model, args=config, train_dataset=data, reward_funcs=[right{extra}]
+    )
     trainer.train()
     trainer.save_model(args.out)
 '''
+WRITERS = {"trl": trl_script, "verl": overrides, "openrlhf": flags}

@@ -1,12 +1,18 @@
-"""The small language of the data files: versions, arithmetic on option values, and conditions. Nothing is ever executed."""
+"""The small language of the data files: version ranges, arithmetic on option values, conditions.
+
+Nothing is ever executed: an expression is parsed, and only the operations below are computed.
+"""
 
 from __future__ import annotations
 
 import ast
 import operator
-import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 OPERATORS: dict[type, Any] = {
     ast.Add: operator.add,
@@ -15,87 +21,87 @@ OPERATORS: dict[type, Any] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
-COMPARISONS: dict[type, Any] = {
     ast.Lt: operator.lt,
     ast.Gt: operator.gt,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+CONDITIONS = ("not", "above", "below", "set", "given")
 
 
-def version_key(text: str) -> tuple[int, ...]:
-    """``"1.16.0"`` -> ``(1, 16)``: numbers before any letter, without zeros at the end.
+@cache
+def version_of(text: str) -> Version:
+    """``"1.16"`` as a version that can be compared (PEP 440).
 
     Raises:
-        ValueError: no number in it.
+        ValueError: the text is not a version.
     """
-    if not re.match(r"v?\d+(\.\d+)*", text):
-        raise ValueError(f"version is '{text}': expected numbers with dots, 1.16 say.")
-    numbers = [int(x) for x in re.match(r"v?([\d.]*\d)", text).group(1).split(".")]  # type: ignore[union-attr]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise ValueError(
+            f"version is '{text}': expected numbers with dots, for example 1.16."
+        ) from None
 
 
-def in_range(version: str, spec: str | None) -> bool:
-    """Does a version lie in ``">=0.17,<0.22"``? None: every version does."""
-    tests = {
-        ">=": operator.ge,
-        "<=": operator.le,
-        "==": operator.eq,
-        ">": operator.gt,
-        "<": operator.lt,
-    }
-    for part in filter(None, (spec or "").replace(" ", "").split(",")):
-        sign = next(s for s in tests if part.startswith(s))
-        if not tests[sign](version_key(version), version_key(part[len(sign) :])):
-            return False
-    return True
+@cache
+def in_range(version: str, versions: str) -> bool:
+    """Does a version lie in ``">=0.17,<0.22"``? Every version lies in ``""``."""
+    return SpecifierSet(versions).contains(version_of(version), prereleases=True)
 
 
 def evaluate(expression: str, values: Mapping[str, Any]) -> Any:
-    """Arithmetic, ``or`` and comparisons on named values: ``evaluate("1 + high or low", {...})``. Dots in names are allowed.
+    """Arithmetic, ``or`` and comparisons on named values: ``evaluate("1 + (high or low)", {...})``.
+
+    ``or`` takes the first value that is not None. Dots in names are allowed.
 
     Raises:
-        ValueError: anything else in the expression, or a name that is unknown.
+        ValueError: anything else in the expression, an unknown name, a value that is no number.
     """
-    return _value(ast.parse(expression.strip(), mode="eval").body, values, expression)
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body, values)
+    except (ArithmeticError, SyntaxError, TypeError, ValueError) as error:
+        raise ValueError(f"'{expression}' cannot be computed: {error}") from None
 
 
-def _value(node: ast.expr, values: Mapping[str, Any], whole: str) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, (ast.Name, ast.Attribute)):
-        name = ast.unparse(node)
-        if name not in values:
-            raise ValueError(f"'{name}' is not known in '{whole}'.")
-        return values[name]
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        return OPERATORS[type(node.op)](
-            _value(node.left, values, whole), _value(node.right, values, whole)
-        )
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, values, whole)
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
-        left, right = (_value(one, values, whole) for one in (node.left, node.comparators[0]))
-        return COMPARISONS[type(node.ops[0])](left, right)
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
-        found = [_value(one, values, whole) for one in node.values]
-        return next((x for x in found if x is not None), None)
-    raise ValueError(f"'{ast.unparse(node)}' in '{whole}' is not arithmetic on known values.")
+def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name() | ast.Attribute():
+            name = ast.unparse(node)
+            if name not in values:
+                raise ValueError(f"'{name}' is not known.")
+            return values[name]
+        case ast.BinOp(left, op, right) | ast.Compare(left, [op], [right]) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](_value(left, values), _value(right, values))
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_value(operand, values)
+        case ast.BoolOp(ast.Or(), operands):
+            results = (_value(operand, values) for operand in operands)
+            return next((result for result in results if result is not None), None)
+    raise ValueError(f"'{ast.unparse(node)}' is not arithmetic on known values.")
 
 
 def holds(when: Mapping[str, Any], values: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Do all conditions hold? ``{loss_type = ["dapo", "cispo"], beta = {not = 0}, epsilon_high = {given = false}}``.
+    """Do all conditions hold?
 
-    A list: one of these. A table: ``not``, ``above``, ``below``, ``set`` (not None), ``given`` (written by the user). Else: equal.
+    ``{loss_type = ["dapo", "cispo"], beta = {not = 0}, epsilon_high = {given = false}}``: a list
+    means one of these; a table holds ``not``, ``above``, ``below``, ``set`` (is not None) and
+    ``given`` (the user wrote it); anything else means equal.
+
+    Args:
+        when: option name -> condition.
+        values: option name -> value, defaults included.
+        given: what the user wrote; only its keys count.
     """
-    return all(_one(condition, values.get(name), name in given) for name, condition in when.items())
+    return all(
+        _condition_holds(condition, values.get(name), name in given)
+        for name, condition in when.items()
+    )
 
 
-def _one(condition: Any, value: Any, given: bool) -> bool:
+def _condition_holds(condition: Any, value: Any, given: bool) -> bool:
     if isinstance(condition, list):
         return value in condition
     if not isinstance(condition, dict):

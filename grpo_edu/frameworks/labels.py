@@ -1,15 +1,17 @@
-"""What a recipe is called: its axes compared with the catalog's, and where it differs from what it claims to be."""
+"""What a recipe is called: its axes compared with the catalog's, and with what it claims to be."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..objective import axes
 from ..objective.aggregation import step_token_mean
+from ..objective.axes import Choice
 from ..objective.catalog import RECIPES
+from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
+from .data_files import WRAPPERS
 
-# the same loss up to a detail that has a line of its own (dual clip, ε, groups of one, micro-batches)
+NO_LABEL = "this is a loss that no axis here expresses: see what is left out"
+# the same loss up to a detail: dual clip, ε, groups of one, micro-batches
 FAMILY = {
     "dual_clip": "ppo_clip",
     "gspo_token": "gspo",
@@ -18,10 +20,9 @@ FAMILY = {
     "nonzero_group_mean": "live_group_mean",
     "best_minus_second": "pass_at_k",
 }
-AS_RUN = (
-    "dapo",
-    "cispo",
-)  # the paper's token mean is per prompt; frameworks take it over the step, under the same name
+# the paper's token mean is per prompt; frameworks take it over the step, under the same name
+AS_RUN = ("dapo", "cispo")
+UNNAMED = ("dapo(step)",)  # a token mean with a clip alone is not worth the name
 TARGETS = {
     **RECIPES,
     **{name: RECIPES[name].but(name, aggregation=step_token_mean) for name in AS_RUN},
@@ -52,6 +53,7 @@ AGGREGATION = {
     "sequence_sum": "a sum over each completion's tokens",
     "token_sum": "a plain sum over tokens",
 }
+SURROGATE = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}
 COMPARED = ("filters", "baseline", "scale", "surrogate", "aggregation")
 NAMES = {
     r"dr[._ -]*grpo": "dr_grpo",
@@ -65,28 +67,29 @@ NAMES = {
 }
 
 
-def unwrapped(choice: Any) -> str:
-    """The name of the formula behind a choice: ``per_micro_batch(inner=sequence_mean)`` -> ``sequence_mean``."""
-    inner = axes.settings(choice)
-    for name in ("inner", "baseline"):
-        if callable(inner.get(name)):
-            return unwrapped(inner[name])
+def unwrapped(choice: Choice) -> str:
+    """The name of the formula behind a choice: ``sequence_mean`` of ``per_micro_batch(…)``."""
+    settings = axes.settings(choice)
+    for name in WRAPPERS:
+        if callable(settings.get(name)):
+            return unwrapped(settings[name])
     plain = axes.function_of(choice).__name__
     return FAMILY.get(plain, plain)
 
 
 def essence(recipe: Recipe) -> dict[str, str]:
     """The formulas of a recipe without their settings, on the axes that make its name."""
-    groups = "drop_dead_groups" in [axes.function_of(f).__name__ for f in recipe.filters]
+    live_only = drop_dead_groups in map(axes.function_of, recipe.filters)
     return {
-        "filters": "drop_dead_groups" if groups else "all groups",
-        **{a: unwrapped(getattr(recipe, a)) for a in COMPARED[1:]},
+        "filters": "drop_dead_groups" if live_only else "all groups",
+        **{axis: unwrapped(getattr(recipe, axis)) for axis in COMPARED[1:]},
     }
 
 
 def differences(recipe: Recipe, name: str) -> list[str]:
     """The axes on which a recipe is not what ``name`` means, in words."""
-    ours, theirs = essence(recipe), essence(TARGETS[name])
+    ours = essence(recipe)
+    theirs = essence(TARGETS[name])
     return [
         f"{axis} is {ours[axis]} where {name} has {theirs[axis]}"
         for axis in COMPARED
@@ -95,37 +98,29 @@ def differences(recipe: Recipe, name: str) -> list[str]:
 
 
 def describe(recipe: Recipe) -> str:
-    """The recipe in words: "GRPO's advantage with a token mean over the optimiser step, PPO clip"."""
+    """The recipe in words: "GRPO's advantage with a plain sum over tokens, PPO clip"."""
     parts = essence(recipe)
-    advantage = ADVANTAGE.get(
-        (parts["baseline"], parts["scale"]), f"{parts['baseline']} / {parts['scale']}"
-    )
-    surrogate = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}.get(
-        parts["surrogate"], parts["surrogate"].upper()
-    )
-    plain = axes.function_of(recipe.aggregation).__name__
-    aggregation = AGGREGATION.get(plain) or AGGREGATION.get(
-        parts["aggregation"], parts["aggregation"]
-    )
+    pair = (parts["baseline"], parts["scale"])
+    advantage = ADVANTAGE.get(pair, " / ".join(pair))
+    surrogate = SURROGATE.get(parts["surrogate"], parts["surrogate"].upper())
+    outer = axes.function_of(recipe.aggregation).__name__
+    inner = parts["aggregation"]
+    aggregation = AGGREGATION.get(outer) or AGGREGATION.get(inner, inner)
     return f"{advantage} with {aggregation}, {surrogate}"
 
 
 def label(recipe: Recipe, claim: str | None) -> str:
     """ "This is …, not …, because …". ``claim`` is the name that the config goes by."""
-    if claim is not None and not (why := differences(recipe, claim)):
-        paper = (
-            " as frameworks run it (the paper's token mean is per prompt)"
-            if claim in AS_RUN
-            else ""
-        )
-        kl = {True: "", False: f", {'with' if recipe.kl else 'without'} a KL term"}[
-            bool(recipe.kl) == bool(TARGETS[claim].kl)
-        ]
+    why = differences(recipe, claim) if claim else []
+    if claim and not why:
+        paper = ""
+        if claim in AS_RUN:
+            paper = " as frameworks run it (the paper's token mean is per prompt)"
+        kl = ""
+        if bool(recipe.kl) != bool(TARGETS[claim].kl):
+            kl = f", {'with' if recipe.kl else 'without'} a KL term"
         return f"this is {claim}{paper}{kl}: {describe(recipe)}"
-    known = [name for name in TARGETS if not differences(recipe, name)]
-    called = (
-        f"{known[0]}: {describe(recipe)}"
-        if known and known[0] != "dapo(step)"
-        else describe(recipe)
-    )
-    return f"this is {called}" + (f"; not {claim}, because {'; '.join(why)}" if claim else "")
+    same = (name for name in TARGETS if name not in UNNAMED and not differences(recipe, name))
+    name = next((f"{name}: " for name in same), "")
+    instead = f"; not {claim}, because {'; '.join(why)}" if claim else ""
+    return f"this is {name}{describe(recipe)}{instead}"

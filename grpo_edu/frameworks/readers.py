@@ -1,6 +1,6 @@
-"""Reading a user's file: TRL YAML, a Python ``GRPOConfig(...)`` call, a shell script with hydra overrides or flags.
+"""Reading a user's file: TRL YAML, a Python ``GRPOConfig(...)`` call, a shell script.
 
-Nothing is executed. Every value keeps its line; what cannot be read is named with its line, never guessed.
+Nothing is executed. Every value keeps its line; what cannot be read is named with its line.
 """
 
 from __future__ import annotations
@@ -9,25 +9,21 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .shell import UNKNOWN, arguments
+from .shell import UNKNOWN, Unread, arguments
 
-CONFIGS = {"GRPOConfig": "GRPO", "RLOOConfig": "RLOO", "GMPOConfig": "GMPO"}
+TRAINERS = {"GRPOConfig": "GRPO", "RLOOConfig": "RLOO", "GMPOConfig": "GMPO"}
 SIGNS = {
     "verl": ("algorithm.adv_estimator", "actor_rollout_ref.", "verl.trainer", "main_ppo"),
     "openrlhf": ("openrlhf", "--advantage_estimator", "--algo.advantage"),
-    "trl": (
-        "GRPOConfig",
-        "RLOOConfig",
-        "GMPOConfig",
-        "trl",
-        "num_generations",
-        "loss_type",
-        "max_completion_length",
-    ),
+    "trl": (*TRAINERS, "trl", "num_generations", "loss_type", "max_completion_length"),
 }
+MAX_CHARACTERS = 200_000  # of a file
+MAX_ENTRIES = 5_000  # an anchor that is used again and again can make a small file very long
+INSTEAD = "expected a TRL YAML, a Python GRPOConfig(...) call, or a shell script with overrides"
 
 
 class Entry(NamedTuple):
@@ -44,120 +40,149 @@ class Reading:
 
     Args:
         entries: settings in order.
-        comments: (text, line) of comments and of names that a run is given.
-        unread: (message, line) of what could not be read.
+        comments: (text, line) of comments, and the file's name at line 0.
+        unread: what could not be read.
     """
 
     entries: list[Entry] = field(default_factory=list)
     comments: list[tuple[str, int]] = field(default_factory=list)
-    unread: list[tuple[str, int]] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
 
 
 def read(source: str | Path) -> tuple[str, Reading]:
-    """The text of a file (or the text itself, where it holds a line end) and what it says.
+    """The text of a file and what it says.
+
+    Args:
+        source: a path, or the text itself, which a line end, ``(``, ``: `` or `` --`` tells.
 
     Raises:
-        ValueError: it is not text, or nothing in it looks like a setting.
-        OSError: no such file.
+        TypeError: neither a path nor a text.
+        ValueError: too large, not text, or nothing in it looks like a setting.
+        OSError: no such file, or a folder.
     """
-    is_text = isinstance(source, str) and (
-        "\n" in source or "(" in source or ": " in source or " --" in source
-    )
-    text, name = (str(source), "") if is_text else (_text(Path(source)), str(source))
-    if name.endswith((".yaml", ".yml")):
-        reading = read_yaml(text)
-    elif name.endswith(".py") or any(f"{config}(" in text for config in CONFIGS):
-        reading = read_python(text)
-    elif name.endswith((".sh", ".bash")) or (
-        re.search(r"(^|\s)--\w|\w=\S|\\\n", text) and not re.search(r"^\w+: ", text, re.M)
-    ):
-        reading = read_shell(text)
-    else:
-        reading = read_yaml(text)
+    if not isinstance(source, (str, Path)):
+        raise TypeError(f"source is {source!r}: expected the path of a config, or its text.")
+    is_text = isinstance(source, str) and re.search(r"\n|\(|: | --", source)
+    text = str(source) if is_text else _file_text(Path(source))
+    name = "" if is_text else Path(source).name
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"source has more than {MAX_CHARACTERS:,} characters: {INSTEAD}.")
+    try:
+        reading = _reader(name, text)(text)
+    except (RecursionError, MemoryError):
+        raise ValueError(f"source is nested too deeply to be read: {INSTEAD}.") from None
     if name:
         reading.comments.insert(0, (Path(name).stem, 0))
     if not reading.entries:
-        why = "".join(f" Line {line}: {message}." for message, line in reading.unread)
-        raise ValueError(
-            f"no setting found: expected a TRL YAML, a Python GRPOConfig(...) call, or a shell script with overrides.{why}"
-        )
+        why = "".join(f" Line {row.line}: {row.message}." for row in reading.unread)
+        raise ValueError(f"no setting found: {INSTEAD}.{why}")
     return text, reading
 
 
-def _text(path: Path) -> str:
+def _reader(name: str, text: str) -> Any:
+    """The reader for a file of this name (empty: unknown) and text."""
+    kind = Path(name).suffix
+    if kind in (".yaml", ".yml"):
+        return read_yaml
+    if kind == ".py" or any(f"{config}(" in text for config in TRAINERS):
+        return read_python
+    overrides = re.search(r"(^|\s)--\w|\w=\S|\\\n", text)
+    if kind in (".sh", ".bash") or (overrides and not re.search(r"^\w+: ", text, re.M)):
+        return read_shell
+    return read_yaml
+
+
+def _file_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(
-            f"{path} is not a text file (UTF-8): expected a YAML, Python or shell file."
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise IsADirectoryError(
+            f"{path} is a folder: expected a YAML, Python or shell file."
         ) from None
+    except OSError as error:
+        raise OSError(f"{str(path)[:200]} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        text = "\0"
+    if "\0" in text:
+        raise ValueError(
+            f"{str(path)!r} is not a text file (UTF-8): expected a YAML, Python or shell file."
+        )
+    return text
 
 
 def guess_framework(text: str) -> str | None:
-    """The framework whose signs are in the text; None where there are none."""
-    found = {name: sum(sign in text for sign in signs) for name, signs in SIGNS.items()}
-    best = max(found, key=lambda name: found[name])
-    return best if found[best] else None
+    """The framework with most signs in the text; None where there are none."""
+    counts = {name: sum(sign in text for sign in signs) for name, signs in SIGNS.items()}
+    best = max(counts, key=lambda name: counts[name])
+    return best if counts[best] else None
 
 
 def scalar(text: str) -> Any:
-    """``"3e-4"`` -> 0.0003, ``"True"`` -> True, ``"null"`` -> None, ``"[1,2]"`` -> [1, 2]; else the text without its quotes."""
+    """A plain value: ``"3e-4"`` -> 0.0003, ``"True"`` -> True, ``"[1,2]"`` -> [1, 2].
+
+    ``null`` and ``~`` are None; anything else is the text without its quotes.
+    """
     text = text.strip()
-    words = {"true": True, "false": False, "null": None, "~": None}
-    if text.lower() in words:
-        return words[text.lower()]
+    constants = {"true": True, "false": False, "null": None, "~": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
     if text.startswith("[") and text.endswith("]"):
-        return [scalar(x) for x in text[1:-1].split(",") if x.strip()]
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+        return [scalar(item) for item in text[1:-1].split(",") if item.strip()]
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted else text
 
 
-# --- YAML -----------------------------------------------------------------------------------------------------------------
+def _comments(text: str, pattern: str) -> list[tuple[str, int]]:
+    rows = enumerate(text.splitlines(), 1)
+    return [(comment, number) for number, row in rows for comment in re.findall(pattern, row)]
+
+
+# --- YAML -----------------------------------------------------------------------------------------
 
 
 def read_yaml(text: str) -> Reading:
     """Keys of a YAML file, nested ones with dots between."""
     import yaml
 
-    reading = Reading(
-        comments=[
-            (c, n)
-            for n, line in enumerate(text.splitlines(), 1)
-            for c in re.findall(r"(?:^|\s)#(.*)", line)
-        ]
-    )
+    reading = Reading(comments=_comments(text, r"(?:^|\s)#(.*)"))
     try:
         node = yaml.compose(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        reading.unread.append(
-            (f"not YAML: {getattr(error, 'problem', error)}", mark.line + 1 if mark else 1)
-        )
+        what = f"not YAML: {getattr(error, 'problem', error)}"
+        reading.unread.append(Unread(what, mark.line + 1 if mark else 1))
         return reading
     if isinstance(node, yaml.MappingNode):
-        reading.entries = list(_flat(node, ""))
+        reading.entries = list(islice(_flat(node, ""), MAX_ENTRIES + 1))
+    if len(reading.entries) > MAX_ENTRIES:
+        raise ValueError(f"source has more than {MAX_ENTRIES:,} settings: {INSTEAD}.")
     return reading
 
 
 def _merged(node: Any) -> Iterator[tuple[Any, Any]]:
-    """Key and value nodes of a mapping; those of ``<<: *anchor`` first, without the keys that the mapping gives itself."""
+    """Key and value nodes of a mapping.
+
+    Those of ``<<: *anchor`` come first, without the keys that the mapping gives itself.
+    """
     import yaml
 
-    own = {key.value for key, _ in node.value}
-    for key, value in node.value:
+    pairs = [pair for pair in node.value if isinstance(pair[0], yaml.ScalarNode)]
+    own = {key.value for key, _ in pairs}
+    for key, value in pairs:
         if key.value == "<<":
             sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for one in sources:
-                yield from (
-                    (k, v)
-                    for k, v in (_merged(one) if isinstance(one, yaml.MappingNode) else ())
-                    if k.value not in own
-                )
-    yield from ((key, value) for key, value in node.value if key.value != "<<")
+            for mapping in sources:
+                if isinstance(mapping, yaml.MappingNode):
+                    yield from (pair for pair in _merged(mapping) if pair[0].value not in own)
+    yield from (pair for pair in pairs if pair[0].value != "<<")
 
 
 def _flat(node: Any, prefix: str) -> Iterator[Entry]:
@@ -165,41 +190,30 @@ def _flat(node: Any, prefix: str) -> Iterator[Entry]:
 
     for key, value in _merged(node):
         name = f"{prefix}{key.value}"
+        line = key.start_mark.line + 1
         if isinstance(value, yaml.MappingNode):
             yield from _flat(value, f"{name}.")
         elif isinstance(value, yaml.SequenceNode):
-            yield Entry(
-                name,
-                [
-                    scalar(one.value) if isinstance(one, yaml.ScalarNode) else "..."
-                    for one in value.value
-                ],
-                key.start_mark.line + 1,
-            )
+            items = [
+                scalar(item.value) if isinstance(item, yaml.ScalarNode) else "..."
+                for item in value.value
+            ]
+            yield Entry(name, items, line)
         else:
-            yield Entry(
-                name,
-                value.value if value.style in ("'", '"') else scalar(value.value or "null"),
-                key.start_mark.line + 1,
-            )
+            quoted = value.style in ("'", '"')
+            yield Entry(name, value.value if quoted else scalar(value.value or "null"), line)
 
 
-# --- Python ---------------------------------------------------------------------------------------------------------------
+# --- Python ---------------------------------------------------------------------------------------
 
 
 def read_python(text: str) -> Reading:
-    """The keywords of the first ``GRPOConfig(...)``, ``RLOOConfig(...)`` or ``GMPOConfig(...)`` call, parsed, never executed."""
-    reading = Reading(
-        comments=[
-            (c, n)
-            for n, line in enumerate(text.splitlines(), 1)
-            for c in re.findall(r"#(.*)", line)
-        ]
-    )
+    """The keywords of the first ``GRPOConfig``, ``RLOOConfig`` or ``GMPOConfig`` call."""
+    reading = Reading(comments=_comments(text, "#(.*)"))
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        reading.unread.append((f"not Python: {error.msg}", error.lineno or 1))
+        reading.unread.append(Unread(f"not Python: {error.msg}", error.lineno or 1))
         return reading
     constants = {
         target.id: node.value
@@ -208,15 +222,14 @@ def read_python(text: str) -> Reading:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) in CONFIGS]
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) in TRAINERS]
     for other in calls[1:]:
-        reading.unread.append(
-            (f"a second {_called(other)}(...): only the first is read", other.lineno)
-        )
+        what = f"a second {_called(other)}(...): only the first is read"
+        reading.unread.append(Unread(what, other.lineno))
     for call in calls[:1]:
-        reading.entries.append(Entry("trainer", CONFIGS[_called(call)], call.lineno))
+        reading.entries.append(Entry("trainer", TRAINERS[_called(call)], call.lineno))
         for keyword in call.keywords:
-            _keyword(keyword, constants, reading)
+            _read_keyword(keyword, constants, reading)
     return reading
 
 
@@ -224,25 +237,24 @@ def _called(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
-def _keyword(keyword: ast.keyword, constants: dict[str, ast.expr], reading: Reading) -> None:
-    line, value = keyword.value.lineno, keyword.value
+def _read_keyword(keyword: ast.keyword, constants: dict[str, ast.expr], reading: Reading) -> None:
+    value = keyword.value
     if isinstance(value, ast.Name) and value.id in constants:
         value = constants[value.id]
+    shown = ast.unparse(keyword.value)
     if keyword.arg is None:
         pairs = list(_pairs(value))
-        for one in pairs:
-            _keyword(one, constants, reading)
+        for pair in pairs:
+            _read_keyword(pair, constants, reading)
         if not pairs:
-            reading.unread.append(
-                (f"**{ast.unparse(keyword.value)} is not a literal: its keys are not read", line)
-            )
+            what = f"**{shown} is not a literal: its keys are not read"
+            reading.unread.append(Unread(what, keyword.value.lineno))
         return
     try:
         reading.entries.append(Entry(keyword.arg, ast.literal_eval(value), keyword.lineno))
-    except ValueError:
-        reading.unread.append(
-            (f"{keyword.arg} = {ast.unparse(keyword.value)} is not a literal: not read", line)
-        )
+    except (ValueError, TypeError):
+        what = f"{keyword.arg} = {shown} is not a literal: not read"
+        reading.unread.append(Unread(what, keyword.value.lineno, keyword.arg))
 
 
 def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
@@ -250,47 +262,47 @@ def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
     if isinstance(value, ast.Call) and _called(value) == "dict" and not value.args:
         yield from value.keywords
     elif isinstance(value, ast.Dict):
-        for key, one in zip(value.keys, value.values, strict=True):
+        for key, item in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield ast.keyword(
-                    arg=key.value, value=one, lineno=key.lineno, col_offset=key.col_offset
-                )
+                place = {"lineno": key.lineno, "col_offset": key.col_offset}
+                yield ast.keyword(arg=key.value, value=item, **place)
 
 
-# --- shell ----------------------------------------------------------------------------------------------------------------
+# --- shell ----------------------------------------------------------------------------------------
 
-RUNS = re.compile(
-    r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b"
-)  # the program that a verl or OpenRLHF script starts
+RUNS = re.compile(r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b")  # the program that a script starts
+OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w./@]*)=(.*)", re.S)
 
 
 def read_shell(text: str) -> Reading:
-    """Hydra overrides ``key=value`` and flags ``--key value``, with variables, defaults, arithmetic and arrays resolved."""
+    """Hydra overrides ``key=value`` and flags ``--key value``, with variables resolved."""
     words, comments, unread = arguments(text)
     starts = [number for number, (word, _) in enumerate(words) if RUNS.search(word)]
     if len(starts) > 1:
-        unread.append(("a second run starts here: only the first is read", words[starts[1]][1]))
+        line = words[starts[1]][1]
+        unread.append(Unread("a second run starts here: only the first is read", line))
         words = words[: starts[1]]
-    reading, at = Reading(comments=comments, unread=unread), 0
+    reading = Reading(comments=comments, unread=unread)
+    at = 0
     while at < len(words):
         word, line = words[at]
         at += 1
         if word.startswith("--") and len(word) > 2:
             key, equals, first = word[2:].partition("=")
             values = [first] if equals else []
-            while (
-                not equals
-                and at < len(words)
-                and not words[at][0].startswith("--")
-                and words[at][0] != "&&"
-            ):
+            while not equals and at < len(words) and not words[at][0].startswith("--"):
                 values.append(words[at][0])
                 at += 1
-            if values[:1] == [UNKNOWN]:
-                reading.unread.append((f"{key} = … has no known value", line))
-                continue
-            found = [scalar(v) for v in values if v != UNKNOWN]
-            reading.entries.append(Entry(key, found[0] if len(found) == 1 else found or True, line))
-        elif match := re.fullmatch(r"[+~]*([A-Za-z_][\w./@]*)=(.*)", word, re.S):
+            _read_flag(key, values, line, reading)
+        elif match := OVERRIDE.fullmatch(word):
             reading.entries.append(Entry(match[1], scalar(match[2]), line))
     return reading
+
+
+def _read_flag(key: str, values: list[str], line: int, reading: Reading) -> None:
+    """A flag without a value is True, one with several values a list."""
+    if values[:1] == [UNKNOWN]:
+        reading.unread.append(Unread(f"{key} = … has no known value", line, key))
+        return
+    plain = [scalar(value) for value in values if value != UNKNOWN]
+    reading.entries.append(Entry(key, plain[0] if len(plain) == 1 else plain or True, line))

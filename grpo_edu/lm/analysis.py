@@ -1,10 +1,12 @@
-"""What recorded experiments say: lengths given right and wrong, the level-adjusted gap, intervals over seeds."""
+"""What recorded experiments say: lengths given right and wrong, the level-adjusted gap, intervals
+over seeds.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..toys.compare import intervals
+from ..statistics import intervals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,10 +18,12 @@ LAST = 15  # steps over which the end of a run is read
 
 
 def curves(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per run and recorded step: ``pass_rate``, ``length_right``, ``length_wrong``, ``length``, ``gap``.
+    """One row per run and recorded step: ``pass_rate``, ``length_right``, ``length_wrong``,
+    ``length``, ``gap``.
 
-    ``gap`` is level-adjusted: the mean over levels of length given wrong minus length given right. Hard levels have more
-    wrong answers and, having more digits, longer ones; within a level that cannot be mistaken for an effect.
+    ``gap`` is level-adjusted: the mean over levels of length given wrong minus length given right.
+    Hard levels have more wrong answers and, having more digits, longer ones; within a level that
+    cannot be mistaken for an effect.
     """
     return _lengths(table, [*RUN, "step"])
 
@@ -56,7 +60,9 @@ def _lengths(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean gradient norm by group size and number of right answers: ``arm, right, groups, share, norm_none, norm_std, ratio``."""
+    """Mean gradient norm by group size and number of right answers:
+    ``arm, right, groups, share, norm_none, norm_std, ratio``.
+    """
     means: Any = table.groupby(["arm", "right"])[["norm_none", "norm_std"]].mean()
     means.insert(0, "groups", table.groupby(["arm", "right"]).size())
     means = means.reset_index()
@@ -67,7 +73,7 @@ def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def report(chosen: Experiment, table: pd.DataFrame) -> str:
+def report(experiment: Experiment, table: pd.DataFrame) -> str:
     """The result as text, with its level of evidence."""
     import pandas as pd
 
@@ -81,18 +87,22 @@ def report(chosen: Experiment, table: pd.DataFrame) -> str:
         shown = grouped.reset_index()
         gap = gap_intervals(table)
         shown["gap"] = [
-            f"{m:.2f} [{low:.2f}, {high:.2f}]"
-            for m, low, high in gap[["mean", "low", "high"]].to_numpy()
+            f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+            for mean, low, high in gap[["mean", "low", "high"]].to_numpy()
         ]
-        text = f"last {LAST} of {chosen.settings.steps} steps, observed, {len(chosen.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
+        text = (
+            f"last {LAST} of {experiment.settings.steps} steps, observed, "
+            f"{len(experiment.seeds)} seeds; gap: wrong - right, level-adjusted, tokens"
+        )
     with pd.option_context(
         "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
     ):
-        return f"{chosen.title}\n{text}\n" + shown.round(3).to_string(index=False)
+        return f"{experiment.title}\n{text}\n" + shown.round(3).to_string(index=False)
 
 
 def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
-    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``: ``arm, warm, seed, a, b, r2``.
+    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``:
+    ``arm, warm, seed, a, b, r2``.
 
     Source: the law of arXiv 2505.22617 (reward against policy entropy over training).
     """
@@ -102,7 +112,8 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
     rows = []
     grouped: Any = runs.groupby(RUN, sort=False)
     for (arm, warm, seed), part in grouped:
-        x, y = np.exp(part["entropy"].to_numpy()), part["pass_rate"].to_numpy()
+        x = np.exp(part["entropy"].to_numpy())
+        y = part["pass_rate"].to_numpy()
         slope, b = np.polyfit(x, y, 1)
         rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()
         rows.append({"arm": arm, "warm": warm, "seed": seed, "a": -slope, "b": b, "r2": 1 - rest})
@@ -110,7 +121,9 @@ def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def learning_by_level(table: pd.DataFrame, first: int = 20) -> pd.DataFrame:
-    """Pass rate per level over the first steps, mean and 95 % interval over runs: ``arm, level, mean, low, high, seeds``."""
+    """Pass rate per level over the first steps, mean and 95 % interval over runs:
+    ``arm, level, mean, low, high, seeds``.
+    """
     early: Any = (
         table.loc[table["step"] <= first]
         .groupby([*RUN, "level"], sort=False)[["right", "wrong"]]

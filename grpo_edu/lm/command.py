@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from ..options import with_options
+from . import train as runs
+from .loop import Settings
 
 app = typer.Typer()
 
@@ -36,7 +41,8 @@ def experiment(
     ] = False,
     progress: Progress = True,
 ) -> None:
-    """Run a recorded experiment in the lab: every arm, warm start and seed, and a table of what came out.
+    """Run a recorded experiment in the lab: every arm, warm start and seed, and a table of what
+    came out.
 
     Interrupted, or killed, it keeps the finished runs and goes on from there.
 
@@ -48,8 +54,8 @@ def experiment(
         from . import analysis, experiments
 
         if name is None:
-            for one in experiments.EXPERIMENTS.values():
-                typer.echo(f"{one.name:<22}{len(one.runs):>4} runs  {one.title}")
+            for listed in experiments.EXPERIMENTS.values():
+                typer.echo(f"{listed.name:<22}{len(listed.runs):>4} runs  {listed.title}")
             return
         chosen = experiments.experiment(name, quick)
         try:
@@ -73,7 +79,8 @@ def warm_start(
     ],
     out: Annotated[Path, typer.Argument(help="safetensors file to write.")],
 ) -> None:
-    """Teach the lab's format to a random model: how the shipped warm starts were made, about 90 seconds on one core.
+    """Teach the lab's format to a random model: how the shipped warm starts were made, about 90
+    seconds on one core.
 
     Example: `grpo-edu warm-start after 0 lab_after_0.safetensors`
     """
@@ -91,74 +98,25 @@ def warm_start(
 
 
 @app.command()
+@with_options(run=runs.Run(), settings=Settings())
 def train(
+    run: runs.Run,
+    settings: Settings,
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
-    model: Annotated[
-        str, typer.Option(help="`tiny`, `smollm2`, a Hugging Face id, a folder or a .gguf file.")
-    ] = "tiny",
-    task: Annotated[
-        str,
-        typer.Option(
-            help="`lab`, `chain_sum`, `products`, a JSONL of prompts and answers, or `gsm8k:FILE`."
-        ),
-    ] = "lab",
-    recipe: Annotated[
-        str, typer.Option(help="A name of the catalog: `grpo-edu recipes`.")
-    ] = "grpo",
-    kl: Annotated[
-        bool,
-        typer.Option(
-            "--kl/--no-kl", help="Keep the recipe's KL term, which needs a reference model."
-        ),
-    ] = True,
-    steps: Annotated[int | None, typer.Option(help="Rollouts; 100 where none is given.")] = None,
-    prompts: Annotated[int, typer.Option(help="Prompts per step.")] = 12,
-    samples: Annotated[int, typer.Option(help="Completions per prompt, G.")] = 8,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Length limit; the task's where none is given.")
+    steps: Annotated[
+        int | None, typer.Option(help=f"Rollouts; {Settings.steps} where none is given.")
     ] = None,
-    temperature: Annotated[
-        float, typer.Option(help="Of sampling, and in the logits that are trained.")
-    ] = 1.0,
     learning_rate: Annotated[
-        float | None, typer.Option(help="2e-4 for tiny, 1e-6 for others.")
-    ] = None,
-    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
-    updates: Annotated[
-        int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")
-    ] = 1,
-    micro_batches: Annotated[int, typer.Option(help="Slices of the step; less memory.")] = 4,
-    max_norm: Annotated[float, typer.Option(help="Scale the gradient down to this norm.")] = 1.0,
-    refill: Annotated[
-        int,
-        typer.Option(help="Draw new prompts for dead groups, in at most this many more rounds."),
-    ] = 0,
-    placebo: Annotated[
-        bool, typer.Option("--placebo", help="Shuffle rewards inside each group.")
-    ] = False,
-    bf16: Annotated[
-        bool, typer.Option("--bf16", help="Forward and backward passes in bfloat16.")
-    ] = False,
-    bf16_sampler: Annotated[
-        bool, typer.Option("--bf16-sampler", help="Sample from a bfloat16 copy of the policy.")
-    ] = False,
-    checker: Annotated[
-        str, typer.Option(help="Rewards of a JSONL: last_number, first_number or mathematics.")
-    ] = "last_number",
-    chat: Annotated[
-        bool,
+        float | None,
         typer.Option(
-            "--chat/--plain", help="Prompts of a file as turns of a chat, or as they are."
+            help=f"{runs.default_learning_rate('tiny'):g} for tiny, "
+            f"{runs.default_learning_rate(''):g} for others, where none is given."
         ),
-    ] = True,
+    ] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="A text that ends a completion of a JSONL; `\\n` is a line end."),
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 20,
-    seed: Annotated[
-        int, typer.Option(help="The same seed gives the same run on the same machine.")
-    ] = 0,
     resume: Annotated[
         bool,
         typer.Option(
@@ -170,59 +128,39 @@ def train(
         typer.Option(help="Of torch on a CPU; 1 for tiny, torch's own choice for others."),
     ] = None,
 ) -> None:
-    """Train a language model with any recipe that asks for rewards alone; every rollout is kept, and `grpo-edu weights` opens it.
+    """Train a language model with any recipe that asks for rewards alone.
+
+    Every rollout is kept, and `grpo-edu weights` opens it.
 
     Example: `grpo-edu train --model tiny --task lab --recipe dr_grpo --steps 60 --out runs/first`
     """
-    from ..cli import plain_errors
+    import torch
 
-    with plain_errors():
-        import torch
-
-        from . import train as runs
-        from .loop import Settings
-
-        torch.set_num_threads(threads or (1 if model == "tiny" else torch.get_num_threads()))
-        if resume:
-            records = runs.resume(out, steps)
-        else:
-            texts = tuple(text.replace("\\n", "\n") for text in stop or [])
-            settings = Settings(
-                steps=100 if steps is None else steps,
-                prompts=prompts,
-                samples=samples,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                learning_rate=learning_rate or (2e-4 if model == "tiny" else 1e-6),
-                optimizer=optimizer,
-                updates=updates,
-                micro_batches=min(micro_batches, prompts * samples),
-                max_norm=max_norm,
-                refill=refill,
-                placebo=placebo,
-                bf16=bf16,
-                bf16_sampler=bf16_sampler,
-                seed=seed,
-            )
-            records = runs.begin(
-                runs.Run(model, task, recipe, kl, checker, chat, texts, checkpoint_every, settings),
-                out,
-            )
-        _follow(records, out)
+    torch.set_num_threads(threads or (1 if run.model == "tiny" else torch.get_num_threads()))
+    if resume:
+        records = runs.resume(out, steps)
+    else:
+        settings = replace(
+            settings,
+            steps=Settings.steps if steps is None else steps,
+            learning_rate=learning_rate or runs.default_learning_rate(run.model),
+        )
+        texts = tuple(text.replace("\\n", "\n") for text in stop or [])
+        records = runs.begin(replace(run, stop=texts, settings=settings), out)
+    _follow(records, out)
 
 
 def _follow(records: Iterator[dict[str, Any]], out: Path) -> None:
     """One line per step; Ctrl-C ends with exit code 130."""
-    from .train import progress_text
-
     try:
         for record in records:
-            typer.echo(f"step {record['step']:>4}  {progress_text(record)}")
+            typer.echo(f"step {record['step']:>4}  {runs.progress_text(record)}")
     except KeyboardInterrupt:
         typer.echo(f"stopped; go on with: grpo-edu train --resume --out {out}", err=True)
         raise typer.Exit(130) from None
     except OSError as error:
         raise OSError(
-            f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once there is room."
+            f"{error}. The run stays usable: grpo-edu train --resume --out {out} goes on once "
+            f"there is room."
         ) from error
     typer.echo(f"wrote {out}")

@@ -1,8 +1,10 @@
-"""Recorded experiments in the lab: what a loss does to a small language model, over seeds and independent warm starts.
+"""Recorded experiments in the lab: what a loss does to a small language model, over seeds and
+independent warm starts.
 
-Every run (arm x warm start x seed) is a process's own work with one thread, and one small parquet file; a run that was
-interrupted starts again from its beginning, a finished one is never run twice. Arms, seeds and steps are fixed here, before
-anything is measured, and every run is reported. Level of evidence: observed.
+Every run (arm x warm start x seed) is a process's own work with one thread, and one small parquet
+file; a run that was interrupted starts again from its beginning, a finished one is never run twice.
+Arms, seeds and steps are fixed here, before anything is measured, and every run is reported. Level
+of evidence: observed.
 """
 
 from __future__ import annotations
@@ -10,28 +12,28 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
-from ..checks import checked
+from ..checks import checked, one_of
 from ..files import replacing
 from ..objective import advantages
 from ..objective.catalog import STD, recipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from . import lab
-from .loop import Settings, Step, Trainer
+from .loop import Settings, Trainer, TrainingStep
+from .versions import versions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,14 +56,14 @@ ARMS = {
     "dapo(step)": Arm(recipe("dapo(step)")),
     "placebo": Arm(GRPO.but("placebo"), placebo=True),
 }
-ARM_TITLES = {
-    "grpo": "GRPO (1/|o|, std; no KL)",
-    "grpo_no_std": "1/|o| without std",
-    "constant_std": "constant, with std",
-    "dr_grpo": "Dr. GRPO",
-    "dapo(step)": "DAPO, token mean over the step",
-    "placebo": "placebo: GRPO on shuffled rewards",
-}
+
+
+class RunKey(NamedTuple):
+    """Which run: arm, number of the warm start, seed."""
+
+    arm: str
+    warm: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,8 @@ class Experiment:
         arms: names in ``ARMS``, or group sizes.
         seeds, warm_starts: every arm runs from every warm start with every seed.
         settings: of each run; the seed is set per run.
+        measure: (experiment, run) -> table of one run.
         every: steps in one row of the table.
-        measure: (experiment, arm, warm start, seed) -> table of one run.
     """
 
     name: str
@@ -85,26 +87,26 @@ class Experiment:
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
     settings: Settings
+    measure: Callable[[Experiment, RunKey], pd.DataFrame]
     warm_starts: tuple[int, ...] = lab.WARM_STARTS
     every: int = 5
-    measure: Callable[[Experiment, str, int, int], pd.DataFrame] = None  # type: ignore[assignment]
 
     @property
-    def runs(self) -> list[tuple[str, int, int]]:
-        """(arm, warm start, seed) of every run; seeds outermost, so that an unfinished experiment is balanced."""
+    def runs(self) -> list[RunKey]:
+        """Every run; seeds outermost, so that an unfinished experiment is balanced."""
         return [
-            (arm, warm, seed)
+            RunKey(arm, warm, seed)
             for seed, warm, arm in product(self.seeds, self.warm_starts, self.arms)
         ]
 
     def config(self) -> dict[str, Any]:
         """Everything that decides the numbers, as plain values."""
-        chosen = {arm: ARMS[arm].recipe.describe() for arm in self.arms if arm in ARMS}
+        recipes = {arm: ARMS[arm].recipe.describe() for arm in self.arms if arm in ARMS}
         return {
             "experiment": self.name,
             "variant": self.variant,
             "arms": list(self.arms),
-            "recipes": chosen,
+            "recipes": recipes,
             "seeds": list(self.seeds),
             "warm_starts": list(self.warm_starts),
             "every": self.every,
@@ -112,83 +114,107 @@ class Experiment:
         }
 
 
-# --- what is measured -----------------------------------------------------------------------------------------------------
+# --- what is measured -----------------------------------------------------------------------------
 
 
-def train_run(experiment: Experiment, arm: str, warm: int, seed: int) -> pd.DataFrame:
+def train_run(experiment: Experiment, run: RunKey) -> pd.DataFrame:
     """Train one arm from one warm start. One row per ``every`` steps and level.
 
-    Columns: ``arm, warm, seed, step`` (steps done), ``level``; ``right, wrong`` (completions, by the task's own reward),
-    ``tokens_right, tokens_wrong`` (their tokens, end token included); over all levels ``entropy`` (nats per token),
-    ``gradient_norm``, ``norm_clipped, truncated, dead`` (shares of updates, completions, groups), ``tokens`` (sampled since
-    the start), ``wall_seconds, cpu_seconds`` (since the start).
+    Columns: ``arm, warm, seed, step`` (steps done), ``level``; ``right, wrong`` (completions, by
+    the task's own reward), ``tokens_right, tokens_wrong`` (their tokens, end token included); over
+    all levels ``entropy`` (nats per token), ``gradient_norm``, ``norm_clipped, truncated, dead``
+    (shares of updates, completions, groups), ``tokens`` (sampled since the start),
+    ``wall_seconds, cpu_seconds`` (since the start).
     """
     import pandas as pd
 
-    net, tokenizer = lab.warm_start(experiment.variant, warm)
-    settings = replace(experiment.settings, seed=seed, placebo=ARMS[arm].placebo)
-    trainer = Trainer(net, tokenizer, lab.task(experiment.variant), ARMS[arm].recipe, settings)
-    rows, block, tokens, clocks = [], [], 0, (time.perf_counter(), time.process_time())
+    arm = ARMS[run.arm]
+    net, tokenizer = lab.warm_start(experiment.variant, run.warm)
+    settings = replace(experiment.settings, seed=run.seed, placebo=arm.placebo)
+    trainer = Trainer(net, tokenizer, lab.task(experiment.variant), arm.recipe, settings)
+    rows = []
+    block: list[StepCounts] = []
+    tokens = 0
+    wall_start = time.perf_counter()
+    cpu_start = time.process_time()
     for step in trainer.run():
-        block.append(_seen(step))
+        block.append(step_counts(step))
         tokens += int(step.batch.drawn.mask.sum())
         if len(block) == experiment.every or step.number == settings.steps - 1:
-            shared = {key: sum(b[key] for b in block) / len(block) for key in SHARED}
-            spent = {
-                "wall_seconds": time.perf_counter() - clocks[0],
-                "cpu_seconds": time.process_time() - clocks[1],
+            since_start = {
+                "tokens": tokens,
+                "wall_seconds": time.perf_counter() - wall_start,
+                "cpu_seconds": time.process_time() - cpu_start,
             }
-            for level in lab.LEVELS:
-                counts = {key: sum(b[key, level] for b in block) for key in COUNTS}
-                head = {
-                    "arm": arm,
-                    "warm": warm,
-                    "seed": seed,
-                    "step": step.number + 1,
-                    "level": level,
-                }
-                rows.append({**head, **counts, **shared, "tokens": tokens, **spent})
+            head = {**run._asdict(), "step": step.number + 1}
+            rows += [{**head, **row, **since_start} for row in block_rows(block)]
             block = []
     return pd.DataFrame(rows)
 
 
-COUNTS = ("right", "wrong", "tokens_right", "tokens_wrong")
-SHARED = ("entropy", "gradient_norm", "norm_clipped", "truncated", "dead")
+class StepCounts(NamedTuple):
+    """One step: ``levels``, right and wrong completions and their tokens per level; ``means``,
+    numbers over all levels.
+    """
+
+    levels: dict[int, dict[str, int]]
+    means: dict[str, float]
 
 
-def _seen(step: Step) -> dict[Any, float]:
+def step_counts(step: TrainingStep) -> StepCounts:
     """What one step adds to the table."""
-    level = torch.tensor([q.level for q in step.batch.asked])
-    right, length = step.batch.correct > 0, step.batch.drawn.mask.sum(dim=1)
-    out: dict[Any, float] = {}
+    batch = step.batch
+    level = torch.tensor([question.level for question in batch.asked])
+    length = batch.drawn.mask.sum(dim=1)
+    levels = {}
     for number in lab.LEVELS:
-        for name, rows in (
-            ("right", right & (level == number)),
-            ("wrong", ~right & (level == number)),
-        ):
-            out[name, number] = int(rows.sum())
-            out[f"tokens_{name}", number] = int(length[rows].sum())
-    groups = step.batch.correct.reshape(len(step.batch.rollouts.group.unique()), -1)
-    out.update(
-        entropy=step.entropy, gradient_norm=step.gradient_norm, norm_clipped=step.norm_clipped
-    )
-    out["truncated"] = float(step.batch.drawn.truncated.float().mean())
-    out["dead"] = float((groups.amax(1) == groups.amin(1)).double().mean())
-    return out
+        right = (level == number) & (batch.correct > 0)
+        wrong = (level == number) & (batch.correct <= 0)
+        levels[number] = {
+            "right": int(right.sum()),
+            "wrong": int(wrong.sum()),
+            "tokens_right": int(length[right].sum()),
+            "tokens_wrong": int(length[wrong].sum()),
+        }
+    groups = batch.correct.reshape(len(batch.rollouts.group.unique()), -1)
+    means = {
+        "entropy": step.entropy,
+        "gradient_norm": step.gradient_norm,
+        "norm_clipped": step.norm_clipped,
+        "truncated": float(batch.drawn.truncated.float().mean()),
+        "dead": float((groups.amax(1) == groups.amin(1)).double().mean()),
+    }
+    return StepCounts(levels, means)
 
 
-def gradient_run(experiment: Experiment, arm: str, warm: int, seed: int) -> pd.DataFrame:
-    r"""Gradient norm of single groups at the warm start, without and with division by the std. One row per live group.
+def block_rows(block: Sequence[StepCounts]) -> list[dict[str, float]]:
+    """One row per level: sums of the counts over the steps, means of the rest."""
+    means = {name: sum(step.means[name] for step in block) / len(block) for name in block[0].means}
+    return [
+        {
+            "level": level,
+            **{name: sum(step.levels[level][name] for step in block) for name in counts},
+            **means,
+        }
+        for level, counts in block[0].levels.items()
+    ]
 
-    The loss is the constant's, so that nothing but the std differs: per group the ratio of the two norms is 1/σ_K exactly,
-    σ_K the std (ddof 1) of K ones among G rewards.
 
-    Columns: ``arm`` (group size), ``warm, seed, level, group`` (number), ``right`` (K), ``norm_none, norm_std``.
+def gradient_run(experiment: Experiment, run: RunKey) -> pd.DataFrame:
+    r"""Gradient norm of single groups at the warm start, without and with division by the std.
+
+    One row per live group.
+
+    The loss is the constant's, so that nothing but the std differs: per group the ratio of the two
+    norms is 1/σ_K exactly, σ_K the std (ddof 1) of K ones among G rewards.
+
+    Columns: ``arm`` (group size), ``warm, seed, level, group`` (number), ``right`` (K),
+    ``norm_none, norm_std``.
     """
     import pandas as pd
 
-    net, tokenizer = lab.warm_start(experiment.variant, warm)
-    settings = replace(experiment.settings, seed=seed, samples=int(arm))
+    net, tokenizer = lab.warm_start(experiment.variant, run.warm)
+    settings = replace(experiment.settings, seed=run.seed, samples=int(run.arm))
     trainer = Trainer(net, tokenizer, lab.task(experiment.variant), recipe("dr_grpo"), settings)
     rows = []
     for number in range(settings.steps):
@@ -196,19 +222,18 @@ def gradient_run(experiment: Experiment, arm: str, warm: int, seed: int) -> pd.D
         for group in range(settings.prompts):
             index = (batch.rollouts.group == group).nonzero()[:, 0]
             right = int(batch.correct[index].sum())
-            if 0 < right < settings.samples:
-                logp = trainer.log_probs(net, batch, index)[0]
-                one = batch.rollouts[index].with_logp(logp)
-                norms = {name: gradient_norm(net, chosen, one) for name, chosen in SCALES.items()}
-                head = {
-                    "arm": arm,
-                    "warm": warm,
-                    "seed": seed,
-                    "level": batch.asked[int(index[0])].level,
-                }
-                rows.append(
-                    {**head, "group": number * settings.prompts + group, "right": right, **norms}
-                )
+            if not 0 < right < settings.samples:
+                continue
+            logp = trainer.log_probs(net, batch, index)[0]
+            rollouts = batch.rollouts[index].with_logp(logp)
+            row = {
+                **run._asdict(),
+                "level": batch.asked[int(index[0])].level,
+                "group": number * settings.prompts + group,
+                "right": right,
+            }
+            norms = {name: gradient_norm(net, loss, rollouts) for name, loss in SCALES.items()}
+            rows.append({**row, **norms})
     return pd.DataFrame(rows)
 
 
@@ -218,19 +243,19 @@ SCALES = {
 }
 
 
-def gradient_norm(net: Any, chosen: Recipe, rollouts: Rollouts) -> float:
+def gradient_norm(net: Any, recipe: Recipe, rollouts: Rollouts) -> float:
     """Norm of the gradient of one loss over all parameters; the graph is kept for the next."""
-    parts = torch.autograd.grad(chosen.loss(rollouts), list(net.parameters()), retain_graph=True)
+    parts = torch.autograd.grad(recipe.loss(rollouts), list(net.parameters()), retain_graph=True)
     return float(torch.stack([part.norm() for part in parts]).norm())
 
 
-# --- the experiments ------------------------------------------------------------------------------------------------------
+# --- the experiments ------------------------------------------------------------------------------
 
 LONG = Settings(steps=60, prompts=12, samples=8, learning_rate=2e-4, micro_batches=3)
 SHORT = replace(LONG, steps=40, learning_rate=3e-4)
 EXPERIMENTS = {
-    one.name: one
-    for one in (
+    experiment.name: experiment
+    for experiment in (
         Experiment(
             "length",
             "Which loss makes wrong answers longer?",
@@ -265,7 +290,7 @@ EXPERIMENTS = {
             "after",
             ("8", "32", "64"),
             (0, 1, 2, 3, 4),
-            Settings(steps=4, prompts=10),
+            Settings(steps=4, prompts=10, learning_rate=1e-4, micro_batches=1),
             measure=gradient_run,
         ),
     )
@@ -284,21 +309,21 @@ QUICK: dict[str, dict[str, Any]] = {
 
 @checked
 def experiment(name: str, quick: bool = False) -> Experiment:
-    """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two cores.
+    """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two
+    cores.
 
     Raises:
         ValueError: no such experiment.
     """
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment name is '{name}': expected one of {', '.join(EXPERIMENTS)}.")
+    one_of("experiment name", name, EXPERIMENTS)
     return replace(EXPERIMENTS[name], **QUICK[name]) if quick else EXPERIMENTS[name]
 
 
-# --- running them -----------------------------------------------------------------------------------------------------------
+# --- running them ---------------------------------------------------------------------------------
 
 
 def run(
-    chosen: Experiment,
+    experiment: Experiment,
     out: Path,
     *,
     processes: int = 2,
@@ -307,10 +332,11 @@ def run(
 ) -> Path:
     """Run what is not there yet, and write all of it as one parquet file.
 
-    Finished runs are kept in ``out/NAME.parts`` until the whole is there, also after a kill: the same call goes on.
+    Finished runs are kept in ``out/NAME.parts`` until the whole is there, also after a kill: the
+    same call goes on.
 
     Args:
-        chosen: the experiment.
+        experiment: what to run.
         out: folder.
         processes: runs at a time, one thread each.
         overwrite: replace ``out/NAME.parquet`` where it exists.
@@ -323,19 +349,20 @@ def run(
         FileExistsError: it is there already.
         ValueError: the parts were begun with other settings.
     """
-    final, parts = out / f"{chosen.name}.parquet", out / f"{chosen.name}.parts"
+    final = out / f"{experiment.name}.parquet"
+    parts = out / f"{experiment.name}.parts"
     if final.exists() and not overwrite:
         raise FileExistsError(
             f"{final} exists: give another folder, or overwrite it (--overwrite)."
         )
     parts.mkdir(parents=True, exist_ok=True)
-    _check_parts(chosen, parts)
-    todo = [one for one in chosen.runs if not _part(parts, *one).exists()]
+    _check_parts(experiment, parts)
+    todo = [key for key in experiment.runs if not _part(parts, key).exists()]
     context = multiprocessing.get_context("spawn")
     with (
         tqdm(
-            total=len(chosen.runs),
-            initial=len(chosen.runs) - len(todo),
+            total=len(experiment.runs),
+            initial=len(experiment.runs) - len(todo),
             unit="run",
             disable=None if progress else True,
         ) as bar,
@@ -343,7 +370,7 @@ def run(
             processes, context, initializer=_start_worker, initargs=(os.getpid(),)
         ) as pool,
     ):
-        futures = [pool.submit(_run_part, chosen, parts, *one) for one in todo]
+        futures = [pool.submit(_run_part, experiment, parts, key) for key in todo]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -351,16 +378,17 @@ def run(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    _write(combined(chosen, parts), chosen.config(), final)
+    _write(combined(experiment, parts), experiment.config(), final)
     shutil.rmtree(parts)
     return final
 
 
-def combined(chosen: Experiment, parts: Path) -> pd.DataFrame:
+def combined(experiment: Experiment, parts: Path) -> pd.DataFrame:
     """The finished runs in the order of the experiment."""
     import pandas as pd
 
-    tables = [pd.read_parquet(path) for one in chosen.runs if (path := _part(parts, *one)).exists()]
+    paths = [_part(parts, key) for key in experiment.runs]
+    tables = [pd.read_parquet(path) for path in paths if path.exists()]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -372,23 +400,12 @@ def read(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return table.to_pandas(), json.loads(table.schema.metadata[b"grpo_edu"])
 
 
-def versions() -> dict[str, str]:
-    """What a number may depend on besides the config."""
-    import transformers
-
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
+def _run_part(experiment: Experiment, parts: Path, key: RunKey) -> None:
+    _write(experiment.measure(experiment, key), experiment.config(), _part(parts, key))
 
 
-def _run_part(chosen: Experiment, parts: Path, arm: str, warm: int, seed: int) -> None:
-    _write(chosen.measure(chosen, arm, warm, seed), chosen.config(), _part(parts, arm, warm, seed))
-
-
-def _part(parts: Path, arm: str, warm: int, seed: int) -> Path:
-    return parts / f"{arm}-{warm}-{seed}.parquet"
+def _part(parts: Path, key: RunKey) -> Path:
+    return parts / f"{key.arm}-{key.warm}-{key.seed}.parquet"
 
 
 def _write(table: pd.DataFrame, config: dict[str, Any], path: Path) -> None:
@@ -405,18 +422,19 @@ def _write(table: pd.DataFrame, config: dict[str, Any], path: Path) -> None:
         pq.write_table(plain.replace_schema_metadata(metadata), target, compression="zstd")
 
 
-def _check_parts(chosen: Experiment, parts: Path) -> None:
+def _check_parts(experiment: Experiment, parts: Path) -> None:
     """Finished runs must come from the same settings."""
     for path in parts.glob("*.parquet"):
-        found = read(path)[1]["config"]
+        config = read(path)[1]["config"]
         different = [
             key
-            for key, value in chosen.config().items()
-            if found.get(key) != json.loads(json.dumps(value))
+            for key, value in experiment.config().items()
+            if config.get(key) != json.loads(json.dumps(value))
         ]
         if different:
             raise ValueError(
-                f"{parts} holds runs with another {', '.join(different)}: finish those, delete the folder, or choose another."
+                f"{parts} holds runs with another {', '.join(different)}: finish those, delete the "
+                f"folder, or choose another."
             )
 
 

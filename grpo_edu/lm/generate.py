@@ -1,4 +1,4 @@
-"""Drawing tokens one after the other, with the log-probability of each: the loop behind ``sample`` and behind training."""
+"""Drawing tokens one after the other, with the log-probability of each, for sample and training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# (tokens so far [n, t], new tokens [n], their rows among the N [n], generator) -> (tokens [n], True where the policy's own [n])
+# (tokens so far [n, t], new tokens [n], their rows among the N [n], generator)
+# -> (tokens [n], True where the policy's own [n])
 Environment = Callable[[Tensor, Tensor, Tensor, torch.Generator], tuple[Tensor, Tensor]]
 # (tokens so far [n, t], still running [n]) -> True where a completion ends here [n]
 Stopped = Callable[[Tensor, Tensor], Tensor]
@@ -22,7 +23,7 @@ class Completions:
 
     Args:
         ids: ``[N, T]`` token numbers; 0 where the mask is False.
-        logp: ``[N, T]`` float32, log-probability of each token under the distribution it was drawn from.
+        logp: ``[N, T]`` float32, log-probability of each token where it was drawn.
         mask: ``[N, T]`` bool, True up to and including the first end token.
         truncated: ``[N]`` bool, True where the limit came before an end.
         own: ``[N, T]`` bool, True where the policy chose the token, False where an environment did.
@@ -49,7 +50,7 @@ def generate(
     environment: Environment | None = None,
     compact: bool = False,
 ) -> Completions:
-    r"""One completion per row, drawn token by token from :math:`\mathrm{softmax}(z_t / \tau)` in float32.
+    r"""One completion per row, drawn from :math:`\mathrm{softmax}(z_t / \tau)` in float32.
 
     Args:
         model: causal language model with a key-value cache, in eval mode.
@@ -60,61 +61,98 @@ def generate(
         generator: the only source of randomness, on the model's device.
         temperature: τ, positive.
         stopped: ends a completion for another reason than an end token.
-        environment: may replace a token that was drawn; what it writes is no choice of the policy's (``own`` is False).
-        compact: drop finished rows from the batch and the cache. Quicker where lengths differ; the draws are others.
+        environment: may replace a token that was drawn; ``own`` is False on what it writes.
+        compact: drop finished rows from the batch and the cache. This is quicker where lengths
+            differ, and draws other tokens.
     """
-    rows, alive, cache, new = (
-        torch.arange(len(ids), device=ids.device),
-        torch.ones_like(ids[:, 0], dtype=torch.bool),
-        None,
-        ids,
-    )
-    shape, end_tokens = (len(ids), max_new_tokens), torch.tensor(list(ends), device=ids.device)
-    out, mask = (
-        torch.zeros(shape, dtype=ids.dtype, device=ids.device),
-        torch.zeros(shape, dtype=torch.bool, device=ids.device),
-    )
-    logp, own = torch.zeros(shape, device=ids.device), torch.ones_like(mask)
-    running, name, width = torch.ones_like(alive), cache_name(model), 0
-    while width < max_new_tokens and alive.any():
-        scores, cache = _next_logp(model, new, attention, cache, temperature, name)
+    rows = torch.arange(len(ids), device=ids.device)
+    alive = torch.ones_like(rows, dtype=torch.bool)
+    running = torch.ones_like(alive)
+    shape = (len(ids), max_new_tokens)
+    out = torch.zeros(shape, dtype=ids.dtype, device=ids.device)
+    mask = torch.zeros(shape, dtype=torch.bool, device=ids.device)
+    logp = torch.zeros(shape, device=ids.device)
+    own = torch.ones_like(mask)
+    end_tokens = torch.tensor(list(ends), device=ids.device)
+    name = cache_name(model)
+    step, cache, row_prompt = read_prompts(model, ids, attention, logits_to_keep=1)
+    logits = step.logits[row_prompt, -1]
+    width = 0
+    while True:
+        scores = torch.log_softmax(logits.float() / temperature, dim=-1)
         drawn = torch.multinomial(scores.exp(), num_samples=1, generator=generator)[:, 0]
         if environment is not None:
             drawn, own[rows, width] = environment(out[rows, :width], drawn, rows, generator)
-        out[rows, width], mask[rows, width] = drawn, alive
+        out[rows, width] = drawn
+        mask[rows, width] = alive
         logp[rows, width] = scores.gather(1, drawn[:, None])[:, 0]
         width += 1
         alive = alive & ~torch.isin(drawn, end_tokens)
         if stopped is not None:
             alive = alive & ~stopped(out[rows, :width], alive)
         running[rows] = alive
-        new, attention = (
-            drawn[:, None],
-            torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1),
-        )
-        if compact and 0 < int(alive.sum()) < 0.8 * len(alive):
-            rows, new, attention = rows[alive], new[alive], attention[alive]
+        if width == max_new_tokens or not alive.any():
+            break
+        attention = torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1)
+        if compact and int(alive.sum()) < 0.8 * len(alive):
+            rows = rows[alive]
+            drawn = drawn[alive]
+            attention = attention[alive]
             cache.batch_select_indices(alive.nonzero()[:, 0])
             alive = alive[alive]
+        options = {name: cache, "use_cache": True, "logits_to_keep": 1}
+        step = model(
+            input_ids=drawn[:, None],
+            attention_mask=attention,
+            position_ids=positions_of(attention)[:, -1:],
+            **options,
+        )
+        logits = step.logits[:, -1]
+        cache = getattr(step, name)
     mask = mask[:, :width]
-    ids, logp, own = (
-        out[:, :width].masked_fill(~mask, 0),
-        logp[:, :width].masked_fill(~mask, 0.0),
-        own[:, :width],
+    return Completions(
+        ids=out[:, :width].masked_fill(~mask, 0),
+        logp=logp[:, :width].masked_fill(~mask, 0.0),
+        mask=mask,
+        truncated=running,
+        own=own[:, :width],
     )
-    return Completions(ids, logp, mask, truncated=running, own=own)
+
+
+def read_prompts(
+    model: Any, ids: Tensor, attention: Tensor, **options: Any
+) -> tuple[Any, Any, Tensor]:
+    """The forward pass over the prompts, once for each distinct one of the U prompts.
+
+    Args:
+        model: causal language model, with or without its projection on the vocabulary.
+        ids: ``[N, P]`` prompts, padded on the left.
+        attention: ``[N, P]`` 1 on the tokens of the prompt.
+        options: further arguments of the model.
+
+    Returns:
+        the model's output for U prompts, the cache of keys and values for N rows, and ``[N]`` the
+        prompt of each row.
+    """
+    both, row_prompt = torch.cat([ids, attention], dim=1).unique(dim=0, return_inverse=True)
+    prompts, seen = both.chunk(2, dim=1)
+    output = model(
+        input_ids=prompts,
+        attention_mask=seen,
+        position_ids=positions_of(seen),
+        use_cache=True,
+        **options,
+    )
+    cache = getattr(output, cache_name(model))
+    cache.batch_select_indices(row_prompt)
+    return output, cache, row_prompt
+
+
+def positions_of(attention: Tensor) -> Tensor:
+    """``[N, L]`` place of each token in its own text; padding on the left is at 0."""
+    return (attention.cumsum(dim=1) - 1).clamp(min=0)
 
 
 def cache_name(model: Any) -> str:
     """transformers renames past_key_values to cache, as argument and as output."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-
-def _next_logp(
-    model: Any, new: Tensor, attention: Tensor, cache: Any, temperature: float, name: str
-) -> tuple[Tensor, Any]:
-    """``[N, V]`` log-probs of the next token after the new tokens, and the cache that now holds them too."""
-    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)[:, -new.shape[1] :]
-    options = {name: cache, "use_cache": True, "logits_to_keep": 1}
-    step = model(input_ids=new, attention_mask=attention, position_ids=positions, **options)
-    return torch.log_softmax(step.logits[:, -1].float() / temperature, dim=-1), getattr(step, name)

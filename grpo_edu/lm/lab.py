@@ -1,23 +1,26 @@
-"""The lab: sort digits, judge yourself, then trail off. A task in which a loss can lengthen wrong answers, or cannot.
+"""The lab: sort digits, judge yourself, then trail off.
+
+A task in which a loss can lengthen wrong answers, or cannot.
 
 ::
 
     prompt 5283=   ->   2358#!......<eos>     or, after a slip,     2351#?,,,,<eos>
-                        sorted digits, #, "I think this is right" (!) or wrong (?), then free filler: dots or commas
+                        sorted digits, #, a mark (! "right", ? "wrong"), filler: dots or commas
 
-A question of level l has l + 1 different digits. The reward is 1 where the digits before # are the sorted list, whatever
-follows. The hand slips: with a probability that rises with the level, the environment replaces the last digit by a random
-one. Slips cannot be unlearnt, so wrong answers persist; and the policy sees its slip before it decides how long to go on.
-A slipped digit is no choice of the policy's: no gradient flows through it. It counts in the length of its completion like any
-token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than that of the others: under GRPO
-all answers then drift to greater length.)
+A question of level l has l + 1 different digits. The reward is 1 where the digits before # are the
+sorted list, whatever follows. The hand slips: with a probability that rises with the level, the
+environment replaces the last digit by a random one. Slips cannot be unlearnt, so wrong answers
+persist; and the policy sees its slip before it decides how long to go on. A slipped digit is no
+choice of the policy's: no gradient flows through it. It counts in the length of its completion like
+any token. (Leave it out of the mask, and the 1/|o| of slipped completions is a little larger than
+that of the others: under GRPO all answers then drift to greater length.)
 
-Variants: ``after`` as above; ``plain``: dots in both cases, so that whoever wants to end wrong answers otherwise than right ones
-must remember the mark; ``before``, the control: the filler comes first, when right or wrong is not settled; ``rising``: the warm
-start itself errs, learnably, and the hand slips in 30 % of all answers, so that the reward has somewhere to rise.
+Variants: ``after`` as above; ``before``, the control: the filler comes first, when right or wrong
+is not settled; ``rising``: the warm start itself errs, learnably, and the hand slips in 30 % of all
+answers, so that the reward has somewhere to rise.
 
-It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing about the size of the
-effect in large models.
+It is a controlled lab, built so that an effect of the loss can be seen in minutes. It says nothing
+about the size of the effect in large models.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..checks import checked
+from ..checks import checked, one_of
 from .generate import Environment
 from .tasks import Question, Task
 
@@ -45,7 +48,7 @@ LEVELS = (1, 2, 3, 4, 5)
 SLIP: dict[int, float] = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.9}  # by level
 ERROR = {1: 0.1, 2: 0.3, 3: 0.5, 4: 0.7, 5: 0.85}  # of the warm start of ``rising``, by level
 CONSTANT_SLIP: dict[int, float] = dict.fromkeys(LEVELS, 0.3)
-VARIANTS = ("after", "plain", "before", "rising")
+VARIANTS = ("after", "before", "rising")
 WARM_STARTS = (0, 1)
 MAX_NEW_TOKENS = 48
 
@@ -68,7 +71,10 @@ class Teaching:
 
 
 def tokenizer() -> Any:
-    """22 tokens: one per character, padding, end, start. A ``PreTrainedTokenizerFast`` with padding on the left."""
+    """22 tokens: one per character, padding, end, start.
+
+    A ``PreTrainedTokenizerFast`` with padding on the left.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -103,8 +109,7 @@ def model(seed: int = 0) -> Any:
 
 def slips(variant: str) -> dict[int, float]:
     """Probability of a slip by level."""
-    if variant not in VARIANTS:
-        raise ValueError(f"variant is '{variant}': expected one of {', '.join(VARIANTS)}.")
+    one_of("variant", variant, VARIANTS)
     return CONSTANT_SLIP if variant == "rising" else SLIP
 
 
@@ -132,13 +137,16 @@ def question(level: int, generator: torch.Generator) -> Question:
 
 @checked
 def reward(completion: str, answer: str) -> float:
-    """1.0 if what stands before #, dots aside, is the sorted list. ``reward("..2358#?,,", "2358") == 1.0``"""
-    digits, found, _ = completion.partition("#")
-    return float(bool(found) and digits.replace(".", "") == answer)
+    """1.0 if what stands before #, dots aside, is the sorted list.
+
+    ``reward("..2358#?,,", "2358") == 1.0``
+    """
+    digits, mark, _ = completion.partition("#")
+    return float(bool(mark) and digits.replace(".", "") == answer)
 
 
 def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
-    """The trembling hand: replaces the last digit of the list, when it is drawn, by a random one."""
+    """The trembling hand: a random digit in place of the last digit of the list, when it is drawn."""
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
 
@@ -161,7 +169,7 @@ def _is_digit(ids: Tensor) -> Tensor:
     return (ids >= DIGITS.start) & (ids < DIGITS.stop)
 
 
-# --- warm start ---------------------------------------------------------------------------------------------------------------
+# --- warm start -----------------------------------------------------------------------------------
 
 
 def warm_start_path(variant: str, number: int) -> Path:
@@ -209,9 +217,12 @@ def save_warm_start(net: Any, path: Path) -> None:
 
 
 def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: bool = False) -> Any:
-    """Supervised warm start: examples of the format, with slips, honest marks and filler that ignores right and wrong."""
+    """Supervised warm start: examples of the format, with slips, honest marks and filler that
+    ignores right and wrong.
+    """
     teaching = teaching or Teaching()
-    net, generator = model(seed), torch.Generator().manual_seed(seed)
+    net = model(seed)
+    generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(
         net.parameters(), lr=teaching.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
     )
@@ -221,7 +232,8 @@ def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: b
         disable=None if progress else True,
     ):
         ids, labels = _examples(variant, teaching, generator)
-        warm, left = min(1.0, (step + 1) / 50), max(0.05, 1 - step / teaching.steps)
+        warm = min(1.0, (step + 1) / 50)
+        left = max(0.05, 1 - step / teaching.steps)
         optimizer.param_groups[0]["lr"] = teaching.learning_rate * warm * left
         logits = net(input_ids=ids).logits[:, :-1]
         torch.nn.functional.cross_entropy(
@@ -236,7 +248,7 @@ def teach(variant: str, seed: int, teaching: Teaching | None = None, progress: b
 def _examples(
     variant: str, teaching: Teaching, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """A batch of examples ``[B, L]`` and their labels: -100 on prompts, padding and slipped digits."""
+    """Examples ``[B, L]`` and their labels: -100 on prompts, padding and slipped digits."""
     number = {text: i for i, text in enumerate((*SPECIAL, *CHARACTERS))}
     rows = []
     for level in torch.randint(1, len(LEVELS) + 1, (teaching.batch,), generator=generator).tolist():
@@ -254,19 +266,18 @@ def _examples(
 def example(
     asked: Question, variant: str, teaching: Teaching, generator: torch.Generator
 ) -> tuple[str, int | None]:
-    """One teaching completion, and the place of its slipped digit in it, None where nothing slipped."""
+    """One teaching completion, and the place of its slipped digit; None where nothing slipped."""
     uniform = torch.rand(5, generator=generator).tolist()
-    digits, slipped = asked.answer, uniform[0] < slips(variant)[asked.level]
+    digits = asked.answer
+    slipped = uniform[0] < slips(variant)[asked.level]
     if slipped or (variant == "rising" and uniform[1] < ERROR[asked.level]):
         digits = digits[:-1] + str(int(10 * uniform[2]))
     length = min(
         40, int(math.log(1 - uniform[3]) / math.log(teaching.filler / (1 + teaching.filler)))
     )
-    place = len(digits) - 1
+    place = len(digits) - 1 if slipped else None
     if variant == "before":
-        return "." * length + digits + "#", length + place if slipped else None
+        return "." * length + digits + "#", None if place is None else length + place
     claims_right = (digits == asked.answer) == (uniform[4] < teaching.honesty)
-    filler = "." if claims_right or variant == "plain" else ","
-    return digits + "#" + (
-        "!" if claims_right else "?"
-    ) + length * filler, place if slipped else None
+    mark, filler = ("!", ".") if claims_right else ("?", ",")
+    return digits + "#" + mark + length * filler, place

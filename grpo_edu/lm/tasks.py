@@ -1,4 +1,6 @@
-"""What a language model is trained on: questions, a reward that a reader can check, and where a completion ends."""
+"""What a language model is trained on: questions, a reward that a reader can check, and where a
+completion ends.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ from pathlib import Path
 
 import torch
 
+from ..checks import one_of
 from .checkers import CHECKERS, NUMBER
 from .generate import Environment
-from .sample import read_prompts
+from .prompts import read_prompts
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Task:
         reward: ``(completion, answer)`` -> number; the end token is not part of the completion.
         max_new_tokens: length limit where the user gives none.
         stop: texts that end a completion.
-        environment: questions, one per completion -> what may replace a drawn token; None: nothing does.
+        environment: questions, one per completion -> what may replace a drawn token; None: nothing
+            does.
         chat: prompts are turns of a chat.
         pool: every question there is, where they are finitely many.
     """
@@ -75,8 +79,7 @@ def from_file(
         ValueError: an unknown checker, or a line that cannot be read; says which.
         ImportError: the checker needs a package that is missing.
     """
-    if checker not in CHECKERS:
-        raise ValueError(f"checker is '{checker}': expected one of {', '.join(CHECKERS)}.")
+    one_of("checker", checker, CHECKERS)
     pool = [Question(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
     return Task(
         path.stem,
@@ -90,7 +93,8 @@ def from_file(
 
 
 def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
-    """GSM8K from a local file of JSON lines with ``question`` and ``answer``, the number after ``####``.
+    """GSM8K from a local file of JSON lines with ``question`` and ``answer``, the number after
+    ``####``.
 
     Raises:
         ValueError: with the line, where there is no such number.
@@ -100,13 +104,12 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
         if line.strip():
             row = json.loads(line)
-            question, _, gold = (
-                row.get("question", ""),
-                *row.get("answer", "").rpartition("####")[1:],
-            )
+            question = row.get("question", "")
+            gold = row.get("answer", "").rpartition("####")[2]
             if not question or not NUMBER.fullmatch(gold.strip()):
                 raise ValueError(
-                    f"{path}, line {number}: expected question and answer, with a number after ####."
+                    f"{path}, line {number}: expected question and answer, with a number after "
+                    f"####."
                 )
             pool.append(Question(f"{question}\nEnd with the answer as a number.", gold.strip()))
     if not pool:
@@ -120,14 +123,17 @@ ARITHMETIC = {
     "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
     "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
 }
-SHOTS, POOL = 4, 1000
+SHOTS = 4
+POOL = 1000
 
 
 def arithmetic(name: str) -> Task:
-    """``chain_sum`` or ``products`` of reasoning-gym: two one-digit numbers, four worked examples before each question.
+    """``chain_sum`` or ``products`` of reasoning-gym: two one-digit numbers, four worked examples
+    before each question.
 
-    Long instructions defeat a model of this size, so a prompt is plain text that ends in "=", and the completion is the rest
-    of the line. Division is left out: reasoning-gym 0.1 gives wrong gold answers there.
+    Long instructions defeat a model of this size, so a prompt is plain text that ends in "=", and
+    the completion is the rest of the line. Division is left out: reasoning-gym 0.1 gives wrong gold
+    answers there.
 
     Raises:
         ImportError: reasoning-gym is not installed; says how.

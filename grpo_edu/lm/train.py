@@ -1,11 +1,14 @@
-"""``grpo-edu train``: a run in a folder. Every rollout logged, checkpoints, resumable, usable after Ctrl-C or a full disk.
+"""``grpo-edu train``: a run in a folder.
+
+Every rollout logged, checkpoints, resumable, usable after Ctrl-C or a full disk.
 
 ::
 
     DIR/run.json                  what was asked for, and the versions
     DIR/log.jsonl                 one line per step
     DIR/rollouts/step-00012.jsonl completions of step 12; grpo-edu weights opens them
-    DIR/checkpoint-00020/         model, tokenizer and optimiser after 20 steps; transformers opens it
+    DIR/checkpoint-00020/         model, tokenizer and optimiser after 20 steps; transformers opens
+    it
 """
 
 from __future__ import annotations
@@ -15,52 +18,67 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from ..files import replacing
+from ..completions import completion_row
+from ..files import json_line, replacing, write_json_lines
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
-from ..toys.training import lacking
+from ..settings import setting
 from . import lab, tasks
-from .experiments import versions
-from .loop import Settings, Step, Trainer
+from .loop import Settings, Trainer, TrainingStep
 from .models import load
-from .sample import check_room, encode, end_ids, token_texts, write_lines
 from .tasks import Task
+from .tokens import check_room, completion_text, encode, end_ids
+from .versions import versions
 
-NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts")
+NOT_DRAWN = ("greedy_reward", "value", "token_reward", "reward_parts", "given_advantage")
 
 
 @dataclass(frozen=True)
 class Run:
     """What a run was asked for; ``run.json`` holds it.
 
-    Args:
-        model: "tiny" (the lab's warm start), "smollm2", a Hugging Face id, a folder, or a .gguf file.
-        task: "lab" or "lab:VARIANT", "chain_sum", "products", a file of prompts, or "gsm8k:FILE".
-        recipe: a name in the catalog.
-        kl: False leaves the recipe's KL term out, and with it the reference model.
-        checker: rewards for a file of prompts.
-        chat: prompts of a file are turns of a chat.
-        stop: texts that end a completion of a prompt of a file.
-        checkpoint_every: steps between checkpoints; one more at the end.
-        settings: of the loop.
+    ``stop``: texts that end a completion of a prompt of a file.
     """
 
-    model: str
-    task: str
-    recipe: str
-    kl: bool = True
-    checker: str = "last_number"
-    chat: bool = True
+    model: str = setting(
+        "tiny", "`tiny` (the lab's), `smollm2`, a Hugging Face id, a folder or a .gguf file."
+    )
+    task: str = setting(
+        "lab",
+        "`lab`, `lab:VARIANT`, `chain_sum`, `products`, a JSONL of prompts and answers, or "
+        "`gsm8k:FILE`.",
+    )
+    recipe: str = setting("grpo", "A name of the catalog: `grpo-edu recipes`.")
+    kl: bool = setting(
+        True, "Keep the recipe's KL term, which needs a reference model.", "--kl/--no-kl"
+    )
+    checker: str = setting(
+        "last_number", "Rewards of a JSONL: last_number, first_number or mathematics."
+    )
+    chat: bool = setting(
+        True, "Prompts of a file as turns of a chat, or as they are.", "--chat/--plain"
+    )
     stop: tuple[str, ...] = ()
-    checkpoint_every: int = 20
+    checkpoint_every: int = setting(20, "Steps between checkpoints; one more at the end.")
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def lab_variant(self) -> str | None:
+        """The lab's variant; None where the task is another one."""
+        kind, _, variant = self.task.partition(":")
+        return (variant or "after") if kind == "lab" else None
+
+
+def default_learning_rate(model: str) -> float:
+    """2e-4 for the lab's model, 1e-6 for others, which are larger."""
+    return Settings.learning_rate if model == "tiny" else 1e-6
 
 
 def make_task(run: Run) -> Task:
@@ -69,25 +87,18 @@ def make_task(run: Run) -> Task:
     Raises:
         ValueError, ImportError: no such task, or what it needs is missing.
     """
+    if run.lab_variant is not None:
+        return lab.task(run.lab_variant)
     kind, _, rest = run.task.partition(":")
-    if kind == "lab":
-        return lab.task(rest or "after")
     if kind in tasks.ARITHMETIC and not rest:
         return tasks.arithmetic(kind)
     if kind == "gsm8k" and rest:
         return tasks.gsm8k(_existing(rest), chat=run.chat)
     if Path(run.task).suffix in (".jsonl", ".json"):
         return tasks.from_file(_existing(run.task), run.checker, chat=run.chat, stop=run.stop)
-    known = ", ".join(
-        [
-            "lab",
-            *(f"lab:{v}" for v in lab.VARIANTS[1:]),
-            *tasks.ARITHMETIC,
-            "gsm8k:FILE",
-            "FILE.jsonl",
-        ]
-    )
-    raise ValueError(f"task is '{run.task}': expected one of {known}.")
+    variants = [f"lab:{variant}" for variant in lab.VARIANTS[1:]]
+    names = ["lab", *variants, *tasks.ARITHMETIC, "gsm8k:FILE", "FILE.jsonl"]
+    raise ValueError(f"task is '{run.task}': expected one of {', '.join(names)}.")
 
 
 def make_recipe(run: Run) -> Recipe:
@@ -96,35 +107,38 @@ def make_recipe(run: Run) -> Recipe:
     Raises:
         ValueError: it needs more than rewards, such as values or a greedy completion.
     """
-    chosen = by_name(run.recipe)
-    if missing := lacking(chosen, NOT_DRAWN):
+    recipe = by_name(run.recipe)
+    if missing := recipe.lacking(NOT_DRAWN):
         raise ValueError(
-            f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has rewards, log-probs and a reference): "
+            f"recipe '{run.recipe}' needs {', '.join(missing)}, which a run does not draw (it has "
+            f"rewards, log-probs and a reference): "
             "expected a recipe of rewards alone, such as grpo, dr_grpo, rloo, dapo."
         )
-    return chosen if run.kl or chosen.kl is None else chosen.but(chosen.name, kl=None)
+    return recipe if run.kl or recipe.kl is None else recipe.but(recipe.name, kl=None)
 
 
-def prepare(run: Run, model: str | Path | None = None, reference: bool = True) -> Trainer:
+def prepare(run: Run, model: str | Path | None = None) -> Trainer:
     """Everything checked, then loaded: recipe, task, model, room for the longest prompt.
 
     Args:
         run: what is asked for.
         model: weights to start from; None: the run's model.
-        reference: load the run's model as reference policy where the recipe needs one.
     """
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # transformers would draw one for every load and save, across the run's own
-    chosen, task = make_recipe(run), make_task(run)
-    if run.model == "tiny" and not task.name.startswith("lab"):
+    # transformers would draw one for every load and save, across the run's own
+    logging.disable_progress_bar()
+    recipe = make_recipe(run)
+    task = make_task(run)
+    if run.model == "tiny" and run.lab_variant is None:
         raise ValueError(
-            f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': take smollm2."
+            f"model is 'tiny', which reads only the lab's 22 characters, and task is '{run.task}': "
+            f"take smollm2."
         )
-    start, tokenizer = _load(run, task)
+    start, tokenizer = _load(run)
     policy = start if model is None else load(str(model))[0]
     trainer = Trainer(
-        policy, tokenizer, task, chosen, run.settings, reference=None if model is None else start
+        policy, tokenizer, task, recipe, run.settings, reference=None if model is None else start
     )
     questions = task.pool or task.questions(
         run.settings.prompts, 0, torch.Generator().manual_seed(0)
@@ -134,16 +148,18 @@ def prepare(run: Run, model: str | Path | None = None, reference: bool = True) -
     return trainer
 
 
-def _load(run: Run, task: Task) -> tuple[Any, Any]:
-    if run.model == "tiny":
+def _load(run: Run) -> tuple[Any, Any]:
+    if run.model == "tiny" and run.lab_variant is not None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        net, tokenizer = lab.warm_start(task.name[len("lab(") : -1], 0)
+        net, tokenizer = lab.warm_start(run.lab_variant, 0)
         return net.to(device), tokenizer
     return load(run.model)
 
 
 def space_needed(trainer: Trainer, run: Run) -> int:
-    """Bytes a run may take: two checkpoints (the new one is complete before the old one goes) and every rollout."""
+    """Bytes a run may take: two checkpoints (the new one is complete before the old one goes) and
+    every rollout.
+    """
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     moments = 2 * weights if run.settings.optimizer == "adamw" else 0
     completions = run.settings.steps * run.settings.prompts * run.settings.samples
@@ -153,11 +169,14 @@ def space_needed(trainer: Trainer, run: Run) -> int:
 def check_space(trainer: Trainer, run: Run, out: Path) -> None:
     """Raises OSError where the disk has less room than the run may take."""
     where = next(p for p in (out.absolute(), *out.absolute().parents) if p.exists())
-    needed, free = space_needed(trainer, run), shutil.disk_usage(where).free
+    needed = space_needed(trainer, run)
+    free = shutil.disk_usage(where).free
     if free < needed:
         raise OSError(
-            f"out is {out}, where {free / 1e9:.2f} GB are free, but the run may take {needed / 1e9:.2f} GB "
-            "(two checkpoints and every rollout): free some, choose another folder, or take fewer steps."
+            f"out is {out}, where {free / 1e9:.2f} GB are free, but the run may take "
+            f"{needed / 1e9:.2f} GB "
+            "(two checkpoints and every rollout): free some, choose another folder, or take fewer "
+            "steps."
         )
 
 
@@ -179,7 +198,8 @@ def begin(run: Run, out: Path) -> Iterator[dict[str, Any]]:
 def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
     """Go on from the last checkpoint of a run, to its own number of steps or to ``steps``.
 
-    What comes out is what an uninterrupted run would have given: questions and draws depend on seed and step only.
+    What comes out is what an uninterrupted run would have given: questions and draws depend on seed
+    and step only.
 
     Raises:
         FileNotFoundError: no run there.
@@ -189,10 +209,10 @@ def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
         raise FileNotFoundError(
             f"{out} holds no run.json: expected a folder that grpo-edu train wrote."
         )
-    run, last = read_run(out), last_checkpoint(out)
-    run = replace(
-        run, settings=replace(run.settings, steps=run.settings.steps if steps is None else steps)
-    )
+    run = read_run(out)
+    if steps is not None:
+        run = replace(run, settings=replace(run.settings, steps=steps))
+    last = last_checkpoint(out)
     done = 0 if last is None else int(last.name.split("-")[1])
     if done >= run.settings.steps:
         raise ValueError(f"{out} has done its {done} steps: give a larger --steps to go on.")
@@ -206,16 +226,18 @@ def resume(out: Path, steps: int | None = None) -> Iterator[dict[str, Any]]:
 
 
 def follow(trainer: Trainer, run: Run, out: Path, start: int) -> Iterator[dict[str, Any]]:
-    """Train, log, keep checkpoints. Ctrl-C ends after the step; so does a full disk, with the last whole checkpoint left."""
+    """Train, log, keep checkpoints.
+
+    Ctrl-C ends after the step; so does a full disk, with the last whole checkpoint left.
+    """
     with asked_to_stop() as stop:
         for step in trainer.run(start):
             done = step.number + 1
-            record = summary(step)
-            write_lines(
-                out / "rollouts" / f"step-{step.number:05d}.jsonl", rollout_rows(trainer, step)
-            )
+            record = log_record(step)
+            rollouts = out / "rollouts" / f"step-{step.number:05d}.jsonl"
+            write_json_lines(rollouts, rollout_rows(trainer, step))
             with (out / "log.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json_line(record))
             if done % run.checkpoint_every == 0 or done == run.settings.steps or stop:
                 save_checkpoint(trainer, out, done)
             yield record
@@ -245,12 +267,13 @@ def asked_to_stop() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
-def summary(step: Step) -> dict[str, Any]:
+def log_record(step: TrainingStep) -> dict[str, Any]:
     """One line of the log."""
-    length, right = step.batch.drawn.mask.sum(dim=1).double().cpu(), step.batch.correct > 0
+    length = step.batch.drawn.mask.sum(dim=1).double().cpu()
+    right = step.batch.correct > 0
     groups = step.batch.correct.reshape(-1, len(right) // len(step.rollouts.group.unique()))
     return {
         "step": step.number,
@@ -277,36 +300,38 @@ def progress_text(record: dict[str, Any]) -> str:
         return "-" if record[name] is None else f"{record[name]:.1f}"
 
     return (
-        f"reward {record['reward']:.2f}  length right {length('length_right')} wrong {length('length_wrong')}  "
-        f"dead {record['dead_groups']:.0%}  clipped {record['clipped']:.1%}  entropy {record['entropy']:.2f}"
+        f"reward {record['reward']:.2f}  length right {length('length_right')} wrong "
+        f"{length('length_wrong')}  "
+        f"dead {record['dead_groups']:.0%}  clipped {record['clipped']:.1%}  entropy "
+        f"{record['entropy']:.2f}"
     )
 
 
-def rollout_rows(trainer: Trainer, step: Step) -> list[dict[str, Any]]:
-    """The completions of a step as ``completions.read_completions`` reads them; ``reward`` is what was learnt from."""
-    batch, rollouts, ends = step.batch, step.rollouts, end_ids(trainer.model, trainer.tokenizer)
+def rollout_rows(trainer: Trainer, step: TrainingStep) -> list[dict[str, Any]]:
+    """The completions of a step as ``completions.read_completions`` reads them.
+
+    ``reward`` is what was learnt from.
+    """
+    batch = step.batch
+    rollouts = step.rollouts
+    ends = end_ids(trainer.model, trainer.tokenizer)
     rows = []
-    for i, question in enumerate(batch.asked):
-        keep = batch.drawn.mask[i]
+    for i, keep in enumerate(batch.drawn.mask):
         ids = batch.drawn.ids[i][keep].tolist()
-        words = len(ids) - (ids[-1] in ends)
-        row = {
-            "group_id": int(rollouts.group[i]),
-            "prompt": question.prompt,
-            "answer": question.answer,
-            "completion": batch.texts[i],
-            "reward": float(rollouts.reward[i]),
-            "correct": float(batch.correct[i]),
-            "truncated": bool(batch.drawn.truncated[i]),
-            "max_new_tokens": trainer.limit,
-            "tokens": token_texts(trainer.tokenizer, ids[:words])
-            + [trainer.tokenizer.decode([t]) for t in ids[words:]],
-            "token_ids": ids,
-        }
-        for name in ("logp", "sampler_logp", "ref_logp"):
-            value = getattr(rollouts, name)
-            if value is not None:
-                row[name] = [float(f"{x:.9g}") for x in value[i][keep].tolist()]
+        logps = {name: getattr(rollouts, name) for name in ("logp", "sampler_logp", "ref_logp")}
+        row = completion_row(
+            {name: None if value is None else value[i][keep] for name, value in logps.items()},
+            group_id=int(rollouts.group[i]),
+            prompt=batch.asked[i].prompt,
+            answer=batch.asked[i].answer,
+            completion=batch.texts[i],
+            reward=float(rollouts.reward[i]),
+            correct=float(batch.correct[i]),
+            truncated=bool(batch.drawn.truncated[i]),
+            max_new_tokens=trainer.limit,
+            tokens=completion_text(trainer.tokenizer, ids, ends).tokens,
+            token_ids=ids,
+        )
         rows.append(row)
     return rows
 
@@ -325,24 +350,28 @@ def read_run(out: Path) -> Run:
     try:
         content = json.loads((out / "run.json").read_text(encoding="utf-8"))
         content.pop("versions", None)
-        known = {one.name for one in fields(Settings)}
-        given: dict[str, Any] = content.pop("settings")
-        content["stop"] = tuple(content["stop"])
-        settings: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k in known
-        }
-        return Run(**content, settings=Settings(**settings))
+        settings = Settings(**{key: _tuple(v) for key, v in content.pop("settings").items()})
+        return Run(**{key: _tuple(v) for key, v in content.items()}, settings=settings)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{out / 'run.json'} is not what grpo-edu train writes ({error}): start a new run."
         ) from error
 
 
+def _tuple(value: Any) -> Any:
+    """JSON has lists where a setting is a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def save_checkpoint(trainer: Trainer, out: Path, done: int) -> Path:
-    """Model, tokenizer and optimiser under a temporary name, then moved; older checkpoints go last."""
+    """Model, tokenizer and optimiser under a temporary name, then moved.
+
+    Older checkpoints go last.
+    """
     from safetensors.torch import save_file
 
-    final, temporary = out / f"checkpoint-{done:05d}", out / f".checkpoint-{done:05d}.tmp"
+    final = out / f"checkpoint-{done:05d}"
+    temporary = out / f".checkpoint-{done:05d}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         trainer.model.save_pretrained(temporary)
@@ -388,7 +417,7 @@ def _forget_after(out: Path, done: int) -> None:
     """Steps beyond the checkpoint are done again: their log lines and rollouts go."""
     log = out / "log.jsonl"
     lines = log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
-    write_lines(log, [row for row in map(json.loads, lines) if row["step"] < done])
+    write_json_lines(log, [row for row in map(json.loads, lines) if row["step"] < done])
     for path in (out / "rollouts").glob("step-*.jsonl"):
         if int(path.stem.split("-")[1]) >= done:
             path.unlink()

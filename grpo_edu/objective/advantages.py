@@ -1,7 +1,7 @@
 r"""Advantage = baseline, then scale.
 
 A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or ``[N, T]`` where credit differs
-by token). A **scale** divides them: ``(advantage, reward, group, counted, …) -> `` the same shape.
+by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
 
 ``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered out of the baseline.
 ``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is added to the std, differs in every framework.
@@ -9,11 +9,14 @@ by token). A **scale** divides them: ``(advantage, reward, group, counted, …) 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from . import axes, groups
 from .axes import Choice, formula
+from .numbers import Numbers, listed, short
 
 
 def _need_peers(choice: str, group: Tensor) -> None:
@@ -31,7 +34,16 @@ def _need_peers(choice: str, group: Tensor) -> None:
 # --- baselines ------------------------------------------------------------------------------------------------------------
 
 
-@formula(r"r_i", "r_i")
+def _minus_mean(pool: Callable[[Numbers], list[float]]) -> Callable[[Numbers], str]:
+    """The numbers of a reward less the mean of a pool."""
+    return lambda n: f"{short(n.r)} - mean({listed(pool(n))})"
+
+
+def _batch_rewards(n: Numbers) -> list[float]:
+    return n.inputs["reward"][n.inputs["counted"]].tolist()
+
+
+@formula(r"r_i", "r_i", label="no baseline", numbers=lambda n: short(n.r))
 def no_baseline(reward: Tensor) -> Tensor:
     r"""The reward itself.
 
@@ -42,13 +54,23 @@ def no_baseline(reward: Tensor) -> Tensor:
     return reward
 
 
-@formula(r"A_{it}\ \text{(given)}", "A (given)")
-def given(advantage: Tensor) -> Tensor:
-    """Advantages computed elsewhere: ``rollouts.advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
-    return advantage
+@formula(
+    r"A_{it}\ \text{(given)}",
+    "A (given)",
+    label="given advantage",
+    numbers=lambda n: short(n.centred),
+)
+def given(given_advantage: Tensor) -> Tensor:
+    """Advantages computed elsewhere: ``rollouts.given_advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
+    return given_advantage
 
 
-@formula(r"r_i-\mathrm{mean}_{j\in q(i)}\,r_j", "r_i - mean(r in group)")
+@formula(
+    r"r_i-\mathrm{mean}_{j\in q(i)}\,r_j",
+    "r_i - mean(r in group)",
+    label="group mean",
+    numbers=_minus_mean(lambda n: n.peers),
+)
 def group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Better or worse than the other completions of the same prompt.
 
@@ -68,7 +90,12 @@ def group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     return torch.where(groups.is_dead(reward, group, counted), torch.zeros_like(reward), centred)
 
 
-@formula(r"r_i-\mathrm{mean}_{j\ne i}\,r_j", "r_i - mean(r of the others in group)")
+@formula(
+    r"r_i-\mathrm{mean}_{j\ne i}\,r_j",
+    "r_i - mean(r of the others in group)",
+    label="leave-one-out mean",
+    numbers=_minus_mean(lambda n: n.others),
+)
 def leave_one_out(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Compared with the *other* completions only: unbiased.
 
@@ -86,7 +113,12 @@ def leave_one_out(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     return group_mean(reward, group, counted) * size / (size - 1).clamp(min=1)
 
 
-@formula(r"r_i-\mathrm{mean}_j\,r_j", "r_i - mean(r in the batch)")
+@formula(
+    r"r_i-\mathrm{mean}_j\,r_j",
+    "r_i - mean(r in the batch)",
+    label="batch mean",
+    numbers=_minus_mean(lambda n: _batch_rewards(n)),
+)
 def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
     r"""Compared with the whole batch: completions of easy prompts come out good and of hard prompts bad, whatever they did.
 
@@ -102,21 +134,35 @@ def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
 # --- scales ---------------------------------------------------------------------------------------------------------------
 
 
-@formula(r"1", "1")
-def unscaled(advantage: Tensor) -> Tensor:
+@formula(r"1", "1", label="not scaled", numbers=lambda n: short(n.centred))
+def unscaled(centred: Tensor) -> Tensor:
     r"""No division: a prompt's weight is what its rewards make it.
 
     Source: Dr. GRPO (arXiv 2503.20783); RLOO.
     """
-    return advantage
+    return centred
+
+
+def _over_std(pool_of: Callable[[Numbers], list[float]]) -> Callable[[Numbers], str]:
+    """The numbers of a centred advantage over the std of a pool, 0 where the pool has no spread."""
+
+    def write(n: Numbers) -> str:
+        pool = pool_of(n)
+        if not pool or max(pool) == min(pool):
+            return "0"
+        return f"{short(n.centred)}/(std({listed(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+
+    return write
 
 
 @formula(
     r"\mathrm{std}_{j\in q(i)}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
     "std(r in group, ddof=<ddof>) + <eps>",
+    label="group std",
+    numbers=_over_std(lambda n: n.peers),
 )
 def group_std(
-    advantage: Tensor,
+    centred: Tensor,
     reward: Tensor,
     group: Tensor,
     counted: Tensor,
@@ -135,7 +181,7 @@ def group_std(
         r  1 0 0 0, ddof 1, eps 0   ->   A  1.5 -.5 -.5 -.5
 
     Args:
-        advantage: ``[N]`` centred advantages.
+        centred: ``[N]`` centred advantages.
         reward, group, counted: ``[N]``.
         ddof: 1 divides by G-1 (torch's default: TRL, verl, OpenRLHF), 0 by G (numpy's: open-instruct, TRL's async trainer).
         eps: added to the std. 1e-4 TRL, 1e-6 verl, 1e-8 oat, 1e-9 OpenRLHF; the papers print none.
@@ -146,7 +192,7 @@ def group_std(
     spread = groups.std(reward, group, counted, ddof)
     if alone is not None:
         spread = torch.where(groups.size(group, torch.ones_like(counted)) == 1, alone, spread)
-    return _divided(advantage, spread, eps)
+    return _divided(centred, spread, eps)
 
 
 def _everyone(rows: Tensor) -> Tensor:
@@ -154,16 +200,21 @@ def _everyone(rows: Tensor) -> Tensor:
     return torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
 
-def _divided(advantage: Tensor, spread: Tensor, eps: float) -> Tensor:
-    """``advantage / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``advantage`` ``[N]`` or ``[N, T]``."""
+def _divided(centred: Tensor, spread: Tensor, eps: float) -> Tensor:
+    """``centred / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``centred`` ``[N]`` or ``[N, T]``."""
     scale = torch.where(spread > 0, 1 / torch.where(spread > 0, spread + eps, 1.0), 0.0)
-    return advantage * (scale if advantage.ndim == 1 else scale[:, None])
+    return centred * (scale if centred.ndim == 1 else scale[:, None])
 
 
 # --- further baselines ----------------------------------------------------------------------------------------------------
 
 
-@formula(r"r_i-r(\text{greedy})", "r_i - r(greedy completion)")
+@formula(
+    r"r_i-r(\text{greedy})",
+    "r_i - r(greedy completion)",
+    label="greedy reward",
+    numbers=lambda n: f"{short(n.r)} - {short(n.inputs['greedy_reward'][n.i])}",
+)
 def greedy(reward: Tensor, greedy_reward: Tensor) -> Tensor:
     r"""Compared with the greedy completion of the same prompt.
 
@@ -174,9 +225,17 @@ def greedy(reward: Tensor, greedy_reward: Tensor) -> Tensor:
     return reward - greedy_reward
 
 
+def _length_weighted(n: Numbers) -> str:
+    lengths = n.lengths[n.peer_rows].tolist()
+    products = " + ".join(f"{a}·{short(b)}" for a, b in zip(lengths, n.peers, strict=True))
+    return f"{short(n.r)} - ({products})/({' + '.join(map(str, lengths))})"
+
+
 @formula(
     r"r_i-\frac{\sum_{j\in q(i)}|o_j|\,r_j}{\sum_{j\in q(i)}|o_j|}",
     "r_i - Σ|o_j|·r_j / Σ|o_j| (in group)",
+    label="length-weighted mean",
+    numbers=_length_weighted,
 )
 def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     r"""The mean weighted by length: the baseline of least variance where a score's variance grows with its length.
@@ -200,9 +259,17 @@ def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: T
     )
 
 
+def _live_group_mean(n: Numbers) -> str:
+    counted = n.inputs["counted"]
+    live = counted & ~groups.is_dead(n.inputs["reward"], n.group, counted)
+    return f"{int(counted.sum())}/{int(live.sum())} · ({short(n.r)} - mean({listed(n.peers)}))"
+
+
 @formula(
     r"\frac{N}{N_{live}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)",
     "N/N_live · (r_i - mean(r in group))",
+    label="group mean, rescaled for dead groups",
+    numbers=_live_group_mean,
 )
 def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Group-mean centring, made up for the dead groups: scaled by all rows over rows in live groups.
@@ -216,9 +283,22 @@ def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     return group_mean(reward, group, counted) * counted.sum() / live.clamp(min=1)
 
 
+def _gae(n: Numbers) -> str:
+    lam = getattr(n.s, "lam", 1.0)
+    reward = _rewards_per_token(n.inputs["reward"], n.mask, n.inputs["token_reward"])[n.i, n.t]
+    has_values = hasattr(n.s, "lam")
+    values = n.inputs["value"] if has_values else torch.zeros_like(reward).expand(n.mask.shape)
+    ahead = 0.0 if n.next_token is None else values[n.i, n.next_token]
+    after = 0.0 if n.next_token is None else n.all_centred[n.i, n.next_token]
+    delta = f"({short(reward)} + {n.s.gamma:g}·{short(ahead)} - {short(values[n.i, n.t])})"
+    return f"{delta} + {n.s.gamma * lam:g}·{short(after)}"
+
+
 @formula(
     r"\delta_{it}+\gamma\lambda A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ \lambda=<lam>",
     "GAE(γ=<gamma>, λ=<lam>): δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t",
+    label="GAE",
+    numbers=_gae,
 )
 def gae(
     reward: Tensor,
@@ -256,7 +336,12 @@ def gae(
     return torch.stack(columns[::-1], dim=1)
 
 
-@formula(r"\sum_{s\ge t}\gamma^{s-t}r_{is},\ \gamma=<gamma>", "Σ_{s≥t} γ^(s-t)·r_s, γ = <gamma>")
+@formula(
+    r"\sum_{s\ge t}\gamma^{s-t}r_{is},\ \gamma=<gamma>",
+    "Σ_{s≥t} γ^(s-t)·r_s, γ = <gamma>",
+    label="return to go",
+    numbers=_gae,
+)
 def return_to_go(
     reward: Tensor, mask: Tensor, token_reward: Tensor | None = None, *, gamma: float
 ) -> Tensor:
@@ -283,9 +368,22 @@ def _rewards_per_token(reward: Tensor, mask: Tensor, token_reward: Tensor | None
     return torch.where(mask, given, 0.0) + last * reward[:, None]
 
 
+def _process(n: Numbers) -> str:
+    rewards = n.inputs["token_reward"]
+    step = n.mask & ~rewards.isnan()
+    pool = rewards[step & n.peer_rows[:, None]].double()
+    later = [rewards[n.i, t].item() for t in range(n.t, n.mask.shape[1]) if step[n.i, t]]
+    if not later or pool.max() == pool.min():
+        return "0"
+    scale = f"({short(pool.std(correction=n.s.ddof))} + {n.s.eps:g})"
+    return " + ".join(f"({short(r)} - {short(pool.mean())})/{scale}" for r in later)
+
+
 @formula(
     r"\sum_{j:\,index(j)\ge t}\frac{r_j-\mathrm{mean}(R)}{\mathrm{std}(R;\ \mathrm{ddof}=<ddof>)+<eps>}",
     "Σ_{steps ending at or after t} (r_step - mean) / (std(ddof=<ddof>) + <eps>), over all steps of the group",
+    label="process supervision",
+    numbers=_process,
 )
 def process_supervision(
     mask: Tensor, group: Tensor, token_reward: Tensor, counted: Tensor, *, ddof: int, eps: float
@@ -311,9 +409,19 @@ def process_supervision(
     return steps.flip(1).cumsum(1).flip(1)
 
 
+def _pass_at_k(n: Numbers) -> str:
+    others = len(n.peers) - 1
+    wrong = others - sum(r > 0 for r in n.peers)
+    if n.r > 0:
+        return str(n.s.k)
+    return f"{n.s.k}·(1 - comb({wrong}, {n.s.k - 1})/comb({others}, {n.s.k - 1}))"
+
+
 @formula(
     r"\begin{cases}<k> & r_i>0\\ <k>\Big(1-\tbinom{G-1-c}{<k>-1}\big/\tbinom{G-1}{<k>-1}\Big) & \text{else}\end{cases}",
     "<k> if right, else <k>·(1 - C(G-1-c, <k>-1)/C(G-1, <k>-1)), c right in the group of G",
+    label="pass@k",
+    numbers=_pass_at_k,
 )
 def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tensor:
     r"""Weights whose expected gradient is that of pass@k, exactly, at any group size G >= k. "Right" is a reward above 0.
@@ -323,18 +431,21 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     with c right completions. The advantages are not centred.
 
     Raises:
-        ValueError: a group has fewer than k rows.
+        ValueError: a group has fewer than k scored rows.
 
     Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in this package.
     """
-    sizes = torch.unique(group, return_counts=True)[1]
-    if int(sizes.min()) < k:
+    size = groups.size(group, counted).to(reward.dtype)
+    too_small = (size > 0) & (size < k)
+    if too_small.any():
         raise ValueError(
-            f"a group has {int(sizes.min())} completions but pass@k has k = {k}: expected at least k per prompt."
+            f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: expected at "
+            "least k scored completions per prompt. Sample more, or lower k."
         )
     right = (reward > 0) & counted
-    size, correct = (groups.size(group, rows).to(reward.dtype) for rows in (counted, right))
-    log_wrong = _log_binomial(size - 1 - correct, k - 1) - _log_binomial(size - 1, k - 1)
+    correct = groups.size(group, right).to(reward.dtype)
+    others = size.clamp(min=k) - 1  # a group without a score has advantage 0 whatever stands here
+    log_wrong = _log_binomial(others - correct, k - 1) - _log_binomial(others, k - 1)
     return torch.where(right, float(k), k * (1 - log_wrong.exp()))
 
 
@@ -348,9 +459,24 @@ def _log_binomial(n: Tensor, k: int) -> Tensor:
     return torch.where(n >= k, value, -torch.inf)
 
 
+def _decoupled(n: Numbers) -> str:
+    terms = []
+    for k, column in enumerate(n.inputs["reward_parts"].unbind(1)):
+        pool = column[n.peer_rows]
+        pool = pool[~pool.isnan()].tolist()
+        weight = 1.0 if n.s.weights is None else n.s.weights[k]
+        if not column[n.i].isnan() and len(set(pool)) > 1:
+            centred = f"({short(column[n.i])} - mean({listed(pool)}))"
+            spread = f"(std({listed(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+            terms.append(f"{weight:g}·{centred}/{spread}")
+    return " + ".join(terms) or "0"
+
+
 @formula(
     r"\sum_k \lambda_k\,\frac{r^{(k)}_i-\mathrm{mean}_{j\in q(i)}r^{(k)}_j}{\mathrm{std}_{j\in q(i)}(r^{(k)}_j;\ \mathrm{ddof}=<ddof>)+<eps>}",
     "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group, λ = <weights>",
+    label="each reward normalised",
+    numbers=_decoupled,
 )
 def decoupled_rewards(
     reward_parts: Tensor,
@@ -391,25 +517,33 @@ def decoupled_rewards(
 @formula(
     r"\mathrm{std}_{j}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
     "std(r in the whole batch, ddof=<ddof>) + <eps>",
+    label="batch std",
+    numbers=_over_std(_batch_rewards),
 )
-def batch_std(
-    advantage: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float
-) -> Tensor:
+def batch_std(centred: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over another.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j}(r_j) + \epsilon)
 
     Source: Lite PPO, "Tricks or Traps" (arXiv 2508.08221); TRL ``scale_rewards="batch"``.
     """
-    return _divided(advantage, groups.std(reward, _everyone(counted), counted, ddof), eps)
+    return _divided(centred, groups.std(reward, _everyone(counted), counted, ddof), eps)
+
+
+def _leave_one_out_std(n: Numbers) -> str:
+    if len(set(n.others)) < 2:
+        return f"{short(n.centred)}/1"
+    return f"{short(n.centred)}/(std({listed(n.others)}, ddof={n.s.ddof}) + {n.s.eps:g})"
 
 
 @formula(
     r"\mathrm{std}_{j\in q(i),\,j\ne i}(r_j;\ \mathrm{ddof}=<ddof>)+<eps>",
     "std(r of the others in group, ddof=<ddof>) + <eps>, 1 where that std is 0",
+    label="leave-one-out std",
+    numbers=_leave_one_out_std,
 )
 def leave_one_out_std(
-    advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
+    centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
     r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success keeps advantage 1.
 
@@ -429,48 +563,72 @@ def leave_one_out_std(
         squares > 64 * torch.finfo(squares.dtype).eps * groups.total(x**2, group), squares, 0.0
     )  # cancelled
     variance = squares / (others - ddof).clamp(min=1)
-    rounding = (8 * torch.finfo(reward.dtype).eps * reward[counted].abs().max()) ** 2
+    largest = torch.where(counted, reward.abs(), 0.0).max()
+    rounding = (8 * torch.finfo(reward.dtype).eps * largest) ** 2
     spread = torch.where(variance > rounding, variance, 0.0).sqrt()
-    return _divided(advantage, torch.where(spread > 0, spread, 1.0 - eps), eps)
+    return _divided(centred, torch.where(spread > 0, spread, 1.0 - eps), eps)
 
 
-@formula(r"\mathrm{mean}_{j\in q(i)}\,r_j", "mean(r in group)")
-def group_mean_scale(advantage: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
+@formula(
+    r"\mathrm{mean}_{j\in q(i)}\,r_j",
+    "mean(r in group)",
+    label="group mean as the scale",
+    numbers=lambda n: f"{short(n.centred)}/mean({listed(n.peers)})" if sum(n.peers) > 0 else "0",
+)
+def group_mean_scale(centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Divided by the mean reward of the prompt, its estimated pass rate: hard prompts gain, easy ones do not. 0 where the mean is 0.
 
     .. math:: A_i \;/\; \bar r
 
     Source: MaxRL (arXiv 2602.02710). With centred advantages the estimator is of order G-1.
     """
-    return _divided(advantage, groups.mean(reward, group, counted), eps=0.0)
+    return _divided(centred, groups.mean(reward, group, counted), eps=0.0)
+
+
+def _z_score(n: Numbers, pool: Tensor) -> str:
+    """The numbers of a z-score within a pool of centred advantages."""
+    if pool.max() == pool.min():
+        return "0"
+    spread = pool.double().std(correction=n.s.ddof)
+    return f"({short(n.centred)} - {short(pool.double().mean())})/({short(spread)} + {n.s.eps:g})"
+
+
+def _token_pool(n: Numbers) -> Tensor:
+    """Centred advantages of all trained tokens that count."""
+    per_token = n.all_centred if n.all_centred.ndim == 2 else n.all_centred[:, None]
+    return per_token.expand(n.mask.shape)[n.mask & n.inputs["counted"][:, None]]
 
 
 @formula(
     r"\mathrm{std}_{j}(A_j;\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
     "z-score over the batch (ddof=<ddof>, eps=<eps>)",
+    label="whitened over the batch",
+    numbers=lambda n: _z_score(n, n.all_centred[n.inputs["counted"]]),
 )
-def batch_whiten(advantage: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
+def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""The advantages themselves as z-scores over the completions of the batch.
 
     .. math:: (A_i - \mathrm{mean}_j A_j) \;/\; (\mathrm{std}_j A_j + \epsilon)
 
     Source: GDPO (arXiv 2601.05242), last step.
     """
-    if advantage.ndim == 2:
+    if centred.ndim == 2:
         raise ValueError(
             "batch_whiten got one advantage per token: expected one per completion. Use token_whiten."
         )
     everyone = _everyone(counted)
-    centred = advantage - groups.mean(advantage, everyone, counted)
-    return group_std(centred, advantage, everyone, counted, ddof=ddof, eps=eps)
+    deviation = centred - groups.mean(centred, everyone, counted)
+    return group_std(deviation, centred, everyone, counted, ddof=ddof, eps=eps)
 
 
 @formula(
     r"\mathrm{std}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>)+<eps>\ \text{(centred)}",
     "z-score over all tokens of the batch (ddof=<ddof>, eps=<eps>)",
+    label="whitened over the tokens",
+    numbers=lambda n: _z_score(n, _token_pool(n)),
 )
 def token_whiten(
-    advantage: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
+    centred: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
     r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in mean and std.
 
@@ -481,21 +639,29 @@ def token_whiten(
 
     Source: REINFORCE++ (arXiv 2501.03262), Eq. 10 and its baseline form; verl ``masked_whiten``.
     """
-    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    tokens = centred if centred.ndim == 2 else centred[:, None].expand(mask.shape)
     keep = (mask & counted[:, None]).reshape(-1)
     flat, everyone = torch.where(mask, tokens, 0.0).reshape(-1), _everyone(keep)
-    centred = flat - groups.mean(flat, everyone, keep)
+    deviation = flat - groups.mean(flat, everyone, keep)
     return torch.where(
-        keep, group_std(centred, flat, everyone, keep, ddof=ddof, eps=eps), 0.0
+        keep, group_std(deviation, flat, everyone, keep, ddof=ddof, eps=eps), 0.0
     ).reshape(mask.shape)
 
 
 # --- forms that only frameworks have --------------------------------------------------------------------------------------
 
 
+def _when_alone(n: Numbers) -> str:
+    if int((n.group == n.group[n.i]).sum()) == 1:
+        return f"{n.s.keep:g}·{short(n.r)}"
+    return axes.numbers(n.s.baseline, n) or short(n.centred)
+
+
 @formula(
     r"<baseline>\ \text{(a group of one: }<keep>\,r_i)",
     "<baseline> (a group of one: <keep>·r_i)",
+    label="group baseline that keeps a group of one",
+    numbers=_when_alone,
 )
 def when_alone(
     reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float
@@ -525,9 +691,18 @@ def when_alone(
     return torch.where(single, keep * reward, axes.run(baseline, inputs)[: len(group)])
 
 
+def _nonzero_group_mean(n: Numbers) -> str:
+    counted = n.inputs["counted"]
+    nonzero = int(((n.inputs["reward"] != 0) & counted).sum())
+    mean = listed(n.peers) if len(n.peers) > 1 else "0"
+    return f"{int(counted.sum())}/{max(1, nonzero)} · ({short(n.r)} - mean({mean}))"
+
+
 @formula(
     r"\frac{N}{\#\{r\ne 0\}}\big(r_i-\mathrm{mean}_{j\in q(i)}\,r_j\big)",
     "N/#(r≠0) · (r_i - mean(r in group))",
+    label="group mean, rescaled for zero rewards",
+    numbers=_nonzero_group_mean,
 )
 def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
     r"""Group-mean centring scaled by all rows over rows whose reward is not 0; a group of one keeps its reward.
@@ -546,9 +721,17 @@ def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Ten
     )
 
 
+def _best_minus_second(n: Numbers) -> str:
+    ranked = sorted(n.peers, reverse=True)
+    sole = len(ranked) > 1 and n.r == ranked[0] > ranked[1]
+    return f"{short(ranked[0])} - {short(ranked[1])}" if sole else "0"
+
+
 @formula(
     r"1[i=\arg\max]\,\big(r_{(1)}-r_{(2)}\big)",
     "r_best - r_second for the best of the group, 0 for the others",
+    label="best minus second",
+    numbers=_best_minus_second,
 )
 def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     r"""Only the best completion of a prompt has an advantage: how far it lies above the second.
@@ -573,12 +756,20 @@ def best_minus_second(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     return torch.where(sole, first - torch.where(sole, second, 0.0), 0.0)
 
 
+def _z_score_variance(n: Numbers) -> str:
+    pool = _token_pool(n).double()
+    variance = f"max({short(pool.var(correction=n.s.ddof))}, {n.s.floor:g}) + {n.s.eps:g}"
+    return f"({short(n.centred)} - {short(pool.mean())})/({variance})**0.5"
+
+
 @formula(
     r"\sqrt{\max(\mathrm{var}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>),\,<floor>)+<eps>}\ \text{(centred)}",
     "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
+    label="whitened over the tokens, ε under the root",
+    numbers=_z_score_variance,
 )
 def token_whiten_variance(
-    advantage: Tensor,
+    centred: Tensor,
     mask: Tensor,
     counted: Tensor,
     *,
@@ -592,7 +783,7 @@ def token_whiten_variance(
     .. math:: (A_{it} - \mu) \;/\; \sqrt{\max(\sigma^2, \mathrm{floor}) + \epsilon}
 
     Args:
-        advantage: ``[N]`` or ``[N, T]``.
+        centred: ``[N]`` or ``[N, T]``.
         mask, counted: as everywhere.
         ddof: 1 verl, 0 OpenRLHF.
         eps: added to the variance (verl 1e-8).
@@ -604,16 +795,16 @@ def token_whiten_variance(
 
     Source: verl ``masked_whiten``; OpenRLHF ``experience_maker.py`` ("reinforce").
     """
-    tokens = advantage if advantage.ndim == 2 else advantage[:, None].expand(mask.shape)
+    tokens = centred if centred.ndim == 2 else centred[:, None].expand(mask.shape)
     keep = mask & counted[:, None]
     count = keep.sum().to(tokens.dtype)
-    centred = torch.where(
+    deviation = torch.where(
         keep, tokens - torch.where(keep, tokens, 0.0).sum() / (count + count_eps).clamp(min=1), 0.0
     )
     variance = (
-        (centred**2).sum()
+        (deviation**2).sum()
         / (count + count_eps).clamp(min=1)
         * (count / (count - ddof).clamp(min=1))
     )
     spread = (variance.clamp(min=floor) + eps).sqrt()
-    return torch.where(spread > 0, centred / torch.where(spread > 0, spread, 1.0), 0.0)
+    return torch.where(spread > 0, deviation / torch.where(spread > 0, spread, 1.0), 0.0)

@@ -8,12 +8,15 @@ masked counts in N only where ``count_masked_rows`` is True. A batch without any
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
 from .groups import total
+from .numbers import Numbers, short
 
 
 def _rows(mask: Tensor, present: Tensor, count_masked_rows: bool) -> Tensor:
@@ -32,7 +35,37 @@ def _column(x: Tensor, mask: Tensor) -> Tensor:
     return mask * x[:, None]
 
 
-@formula(r"\frac{1}{N}\,\frac{1}{|o_i|}", "1/N · 1/|o_i|")
+def _inside(write: Callable[[Numbers], str]) -> Callable[[Numbers], str]:
+    """The numbers of W; 0 on a token that a filter took out."""
+    return lambda n: write(n) if n.mask[n.i, n.t] else "0"
+
+
+def _counted(n: Numbers) -> Tensor:
+    return n.present if n.s.count_masked_rows else n.present & n.mask.any(dim=1)
+
+
+def _N(n: Numbers) -> int:
+    return max(1, int(_counted(n).sum()))
+
+
+def _P(n: Numbers) -> int:
+    return len(torch.unique(n.group[_counted(n)]))
+
+
+def _C(n: Numbers) -> float:
+    return n.limit if n.s.length is None else n.s.length
+
+
+def _in_group(n: Numbers) -> Tensor:
+    return n.group == n.group[n.i]
+
+
+@formula(
+    r"\frac{1}{N}\,\frac{1}{|o_i|}",
+    "1/N · 1/|o_i|",
+    label="sequence mean",
+    numbers=_inside(lambda n: f"1/{_N(n)} · 1/{n.length}"),
+)
 def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
     r"""Every sequence weighs the same; inside it, every token does.
 
@@ -53,7 +86,12 @@ def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = Tr
     return _column(1 / _tokens(mask).clamp(min=1), mask) / _rows(mask, present, count_masked_rows)
 
 
-@formula(r"\frac{1}{\sum_j |o_j|}", "1/Σ_j|o_j| (step)")
+@formula(
+    r"\frac{1}{\sum_j |o_j|}",
+    "1/Σ_j|o_j| (step)",
+    label="token mean of the step",
+    numbers=_inside(lambda n: f"1/{int(n.lengths.sum())}"),
+)
 def step_token_mean(mask: Tensor) -> Tensor:
     r"""Every token of the optimiser step weighs the same.
 
@@ -67,7 +105,12 @@ def step_token_mean(mask: Tensor) -> Tensor:
     return mask / _tokens(mask).sum().clamp(min=1)
 
 
-@formula(r"\frac{1}{P}\,\frac{1}{\sum_{j\in q(i)} |o_j|}", "1/P · 1/Σ_{j in group}|o_j|")
+@formula(
+    r"\frac{1}{P}\,\frac{1}{\sum_{j\in q(i)} |o_j|}",
+    "1/P · 1/Σ_{j in group}|o_j|",
+    label="token mean of each prompt",
+    numbers=_inside(lambda n: f"1/{_P(n)} · 1/{int(n.lengths[_in_group(n)].sum())}"),
+)
 def prompt_token_mean(
     mask: Tensor, group: Tensor, present: Tensor, *, count_masked_rows: bool = True
 ) -> Tensor:
@@ -89,7 +132,17 @@ def prompt_token_mean(
     return _column(1 / tokens.clamp(min=1), mask) / share.sum().clamp(min=1)
 
 
-@formula(r"\frac{1}{M}\,\frac{1}{\sum_{j\in b(i)} |o_j|}", "1/M · 1/Σ_{j in micro-batch}|o_j|")
+def _micro(n: Numbers) -> str:
+    together = n.micro_batch == n.micro_batch[n.i]
+    return f"1/{len(torch.unique(n.micro_batch))} · 1/{int(n.lengths[together].sum())}"
+
+
+@formula(
+    r"\frac{1}{M}\,\frac{1}{\sum_{j\in b(i)} |o_j|}",
+    "1/M · 1/Σ_{j in micro-batch}|o_j|",
+    label="token mean of each micro-batch",
+    numbers=_inside(_micro),
+)
 def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
     r"""Every micro-batch weighs the same; inside it, every token does. It depends on who shares a micro-batch.
 
@@ -107,7 +160,12 @@ def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
     return _column(1 / total(_tokens(mask), micro_batch).clamp(min=1), mask) / (first.max() + 1)
 
 
-@formula(r"\frac{<steps>}{<tokens>}", "<steps>/<tokens>")
+@formula(
+    r"\frac{<steps>}{<tokens>}",
+    "<steps>/<tokens>",
+    label="token mean of the generation batch",
+    numbers=_inside(lambda n: f"{n.s.steps:g}/{n.s.tokens:g}"),
+)
 def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> Tensor:
     r"""Every token of the generation batch weighs the same, whichever optimiser step it falls in.
 
@@ -129,7 +187,12 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
     return mask.to(torch.float64) * (float(steps) / float(tokens))
 
 
-@formula(r"\frac{1}{N}\,\frac{1}{C}", "1/N · 1/C")
+@formula(
+    r"\frac{1}{N}\,\frac{1}{C}",
+    "1/N · 1/C",
+    label="constant",
+    numbers=_inside(lambda n: f"1/{_N(n)} · 1/{_C(n):g}"),
+)
 def constant(
     mask: Tensor,
     present: Tensor,
@@ -155,7 +218,7 @@ def constant(
     return mask / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)
 
 
-@formula(r"\frac{1}{C}", "1/C")
+@formula(r"\frac{1}{C}", "1/C", label="constant, summed", numbers=_inside(lambda n: f"1/{_C(n):g}"))
 def constant_sum(
     mask: Tensor, max_new_tokens: int | None = None, *, length: float | None = None
 ) -> Tensor:
@@ -182,7 +245,7 @@ def _constant_length(length: float | None, max_new_tokens: int | None) -> float:
     return float(value)
 
 
-@formula(r"\frac{1}{N}", "1/N")
+@formula(r"\frac{1}{N}", "1/N", label="sequence sum", numbers=_inside(lambda n: f"1/{_N(n)}"))
 def sequence_sum(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
     r"""Every token weighs 1/N: the log-probability of a whole completion, averaged over completions.
 
@@ -193,7 +256,7 @@ def sequence_sum(mask: Tensor, present: Tensor, *, count_masked_rows: bool = Tru
     return mask / _rows(mask, present, count_masked_rows)
 
 
-@formula(r"1", "1")
+@formula(r"1", "1", label="token sum", numbers=_inside(lambda n: "1"))
 def token_sum(mask: Tensor) -> Tensor:
     r"""Every token weighs 1: a plain sum, the learning rate carries the scale.
 
@@ -204,9 +267,17 @@ def token_sum(mask: Tensor) -> Tensor:
     return mask.to(torch.float64)
 
 
+def _balanced(n: Numbers) -> str:
+    same = _in_group(n) & (n.sign == n.sign[n.i]) & n.present
+    size = int((_in_group(n) & n.present).sum())
+    return f"1/{_P(n)} · {int(same.sum())}/{size} · 1/{int(n.lengths[same].sum())}"
+
+
 @formula(
     r"\frac{1}{P}\,\frac{n_{\pm}}{G}\,\frac{1}{\sum_{j\in q(i),\,\mathrm{sign} A_j=\mathrm{sign} A_i}|o_j|}",
     "1/P · n±/G · 1/Σ_{j in group, same sign of A}|o_j|",
+    label="balanced",
+    numbers=_inside(_balanced),
 )
 def balanced(
     mask: Tensor,
@@ -235,9 +306,17 @@ def balanced(
     return _column(weight, mask) / (rows / size).sum().clamp(min=1)
 
 
+def _length_power(n: Numbers) -> str:
+    lengths = [x for x in n.lengths[_in_group(n)].tolist() if x > 0]
+    mean = ", ".join(f"{x}**-{n.s.alpha:g}" for x in lengths)
+    return f"1/{_N(n)} · 1/{_C(n):g} · {n.length}**-{n.s.alpha:g}/mean({mean})"
+
+
 @formula(
     r"\frac{1}{N}\,\frac{1}{C}\,\frac{|o_i|^{-<alpha>}}{\mathrm{mean}_{j\in q(i)}|o_j|^{-<alpha>}}",
     "1/N · 1/C · |o_i|^-<alpha> / mean_{j in group}|o_j|^-<alpha>",
+    label="power of the length",
+    numbers=_inside(_length_power),
 )
 def length_power(
     mask: Tensor,
@@ -273,9 +352,16 @@ def length_power(
 # --- forms that only frameworks have --------------------------------------------------------------------------------------
 
 
+def _own_micro_batch(n: Numbers) -> str:
+    parts = len(torch.unique(n.micro_batch))
+    return f"{short(n.W * parts)}/{parts}" if n.s.average else short(n.W)
+
+
 @formula(
     r"<inner>\ \text{(inside each micro-batch; divided by their number: <average>)}",
     "<inner> (inside each micro-batch; divided by their number: <average>)",
+    label="inside each micro-batch",
+    numbers=_inside(_own_micro_batch),
 )
 def per_micro_batch(
     mask: Tensor,
@@ -313,7 +399,17 @@ def per_micro_batch(
     return weight / len(numbers) if average else weight
 
 
-@formula(r"\frac{1}{N}\,\frac{1}{T_{b(i)}}", "1/N · 1/T_b, T_b longest of the slice")
+def _padded_width(n: Numbers) -> str:
+    together = n.mask[n.micro_batch == n.micro_batch[n.i]]
+    return f"1/{_N(n)} · 1/{int(together.any(dim=0).nonzero().max()) + 1}"
+
+
+@formula(
+    r"\frac{1}{N}\,\frac{1}{T_{b(i)}}",
+    "1/N · 1/T_b, T_b longest of the slice",
+    label="padded width",
+    numbers=_inside(_padded_width),
+)
 def padded_width(
     mask: Tensor, present: Tensor, micro_batch: Tensor, *, count_masked_rows: bool = True
 ) -> Tensor:

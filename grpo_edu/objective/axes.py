@@ -24,6 +24,7 @@ from ..checks import (
     number,
     shown,
 )
+from .numbers import Numbers
 
 Choice = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,21 +35,23 @@ class Input(NamedTuple):
 
     name: str
     shape: str
-    where: str
+    axes: tuple[str, ...]
     meaning: str
 
 
 TOKEN_AXES = ("surrogate", "correction", "kl")
-EVERYWHERE = "every axis"
-PLAN = "every axis but surrogate, correction and kl"
-CENTRED = "scale, aggregation and kl_aggregation"
+AGGREGATIONS = ("aggregation", "kl_aggregation")
+PLAN = ("rewards", "filters", "baseline", "scale", *AGGREGATIONS)
+EVERYWHERE = (*PLAN, *TOKEN_AXES)
 INPUTS = (
     Input("logp", "[N, T]", EVERYWHERE, "log-probability under the policy that is trained"),
     Input("old_logp", "[N, T]", EVERYWHERE, "log-probability under the behaviour policy"),
     Input("ref_logp", "[N, T]", EVERYWHERE, "log-probability under the reference policy"),
     Input("sampler_logp", "[N, T]", EVERYWHERE, "log-probability under the sampling engine"),
     Input("mask", "[N, T]", EVERYWHERE, "bool, tokens that are trained"),
-    Input("advantage", "[N] or [N, T]", EVERYWHERE, "given; centred for a scale; then scaled"),
+    Input("given_advantage", "[N] or [N, T]", PLAN, "advantage given from outside"),
+    Input("centred", "[N] or [N, T]", ("scale", *AGGREGATIONS), "what the baseline returned"),
+    Input("advantage", "[N, T]", (*AGGREGATIONS, *TOKEN_AXES), "centred and scaled"),
     Input("group", "[N]", PLAN, "prompt of each completion"),
     Input("reward", "[N]", PLAN, "reward, after the shaping so far"),
     Input("counted", "[N]", PLAN, "bool, rows whose reward enters the statistics"),
@@ -60,17 +63,12 @@ INPUTS = (
     Input("value", "[N, T]", PLAN, "value of the state before each token"),
     Input("greedy_reward", "[N]", PLAN, "reward of the prompt's greedy completion"),
     Input("max_new_tokens", "number", PLAN, "length limit of the sampler"),
-    Input("centred", "[N] or [N, T]", CENTRED, "what the baseline returned"),
 )
 
 
 def inputs_at(axis: str) -> list[str]:
     """Names of the inputs that a choice on this axis may ask for."""
-    if axis in TOKEN_AXES:
-        return [entry.name for entry in INPUTS if entry.where == EVERYWHERE]
-    return [
-        e.name for e in INPUTS if e.where != CENTRED or axis in CENTRED.replace(",", "").split()
-    ]
+    return [entry.name for entry in INPUTS if axis in entry.axes]
 
 
 Beta = Annotated[float, partial(number, low=0.0, high=1e6)]
@@ -109,14 +107,34 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
 MAY_BE_NONE = ("alone", "cap", "length", "log_cap", "low", "weights")
 
 
-def formula(latex: str, text: str) -> Callable[[F], F]:
-    """Give a choice its formula, as LaTeX and as plain text. ``<name>`` in either is filled with the setting."""
+def formula(
+    latex: str, text: str, *, label: str, numbers: Callable[[Numbers], str] | None = None
+) -> Callable[[F], F]:
+    """Give a choice what is said of it.
+
+    Args:
+        latex, text: its formula; ``<name>`` in either is filled with the setting.
+        label: its name as people say it.
+        numbers: the formula with a token's numbers in it.
+    """
 
     def attach(function: F) -> F:
-        function.latex, function.text = latex, text  # type: ignore[attr-defined]
+        function.latex, function.text, function.label = latex, text, label  # type: ignore[attr-defined]
+        function.numbers = numbers  # type: ignore[attr-defined]
         return function
 
     return attach
+
+
+def numbers(choice: Choice, n: Numbers, part: str = "numbers") -> str | None:
+    """The formula of a choice with the numbers of a token in it; None for a choice without one.
+
+    ``part`` is ``numbers``, or ``ratio`` or ``gate`` of a surrogate.
+    """
+    write = getattr(function_of(choice), part, None)
+    if write is None:
+        return None
+    return write(Numbers(**{**vars(n), "s": Numbers(**settings(choice))}))
 
 
 def function_of(choice: Choice) -> Choice:
@@ -198,6 +216,12 @@ def text(choice: Choice) -> str:
     return fill(choice, getattr(function, "text", function.__name__), text)
 
 
+def companion(choice: Choice, function: Choice) -> Choice:
+    """A function that belongs to a choice (its derivative), with the same settings bound."""
+    own = _parameters(function)
+    return partial(function, **{n: v for n, v in settings(choice).items() if n in own})
+
+
 def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
     """Names of everything that a choice asks for, or of what it cannot do without."""
     parameters = _parameters(function_of(choice))
@@ -277,6 +301,9 @@ def _check_setting(label: str, name: str, value: Any, axis: str, others: Mapping
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 
+    An input is a positional parameter; a setting is keyword-only and comes from the choice alone, so
+    that no value of the same name can reach it from elsewhere.
+
     Raises:
         TypeError: the choice asks for an input that does not exist here.
         ValueError: the choice needs a field of the rollouts that is missing.
@@ -284,9 +311,11 @@ def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     bound = choice.keywords if isinstance(choice, partial) else {}
     inputs = {}
     for name, parameter in _parameters(function_of(choice)).items():
-        if name in bound or (parameter.default is not parameter.empty and name not in available):
+        setting = _is_setting(parameter)
+        optional = parameter.default is not parameter.empty
+        if name in bound or (optional and (setting or name not in available)):
             continue
-        if name not in available:
+        if setting or name not in available:
             raise TypeError(
                 f"{describe(choice)} asks for '{name}', which does not exist here: expected only "
                 f"{', '.join(sorted(available))}."

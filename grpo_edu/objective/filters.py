@@ -18,7 +18,7 @@ class TakingPart(NamedTuple):
     counted: Tensor
 
 
-@formula(r"\text{groups with } r_i\ne r_j", "groups whose rewards differ")
+@formula(r"\text{groups with } r_i\ne r_j", "groups whose rewards differ", label="live groups only")
 def drop_dead_groups(
     mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor
 ) -> TakingPart:
@@ -35,6 +35,7 @@ def drop_dead_groups(
 @formula(
     r"o_i\ \text{not truncated}",
     "completions that were not truncated (in the baseline: <in_baseline>)",
+    label="truncation mask",
 )
 def truncation_mask(
     mask: Tensor, present: Tensor, counted: Tensor, truncated: Tensor, *, in_baseline: bool

@@ -8,6 +8,7 @@ The value of an estimator and its gradient are different matters: each docstring
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
+from .numbers import Numbers, short
+from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
-LIMIT = 20.0
 
 
 def slope(function: Callable[..., Tensor]) -> Callable[[F], F]:
@@ -30,12 +32,46 @@ def slope(function: Callable[..., Tensor]) -> Callable[[F], F]:
     return attach
 
 
+def slope_of(choice: Choice) -> Choice:
+    """``slope`` of a KL term with the settings of the choice.
+
+    Raises:
+        TypeError: a function without a slope (your own): the loss runs, a ledger needs it.
+    """
+    function = axes.function_of(choice)
+    if not hasattr(function, "slope"):
+        raise TypeError(
+            f"kl {axes.describe(choice)} has no slope: expected a function decorated with "
+            "grpo_edu.objective.kl.slope(derivative). token_weights works without it."
+        )
+    return axes.companion(choice, function.slope)
+
+
 def k1_slope(logp: Tensor, *, beta: float) -> Tensor:
     """``beta`` on every token."""
     return torch.full_like(logp, beta)
 
 
-@formula(r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}", "<beta>·k1, k1 = log(π/π_ref)")
+def _pull(n: Numbers, slope: str) -> str:
+    """The numbers of a KL term's part of the push: -W·β·slope."""
+    return f"-{short(n.kl_W)} · {n.s.beta:g}·{slope}"
+
+
+def _k3_of(n: Numbers) -> Tensor:
+    """``[T]`` k3 of every token of the completion, beta 1."""
+    return k3(n.token["logp"], n.token["ref_logp"], beta=1.0)[n.i]
+
+
+def _reverse(n: Numbers) -> str:
+    return f"(1 - exp({short(n.ref)} - {short(n.logp)}))"
+
+
+@formula(
+    r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}",
+    "<beta>·k1, k1 = log(π/π_ref)",
+    label="k1",
+    numbers=lambda n: _pull(n, "1"),
+)
 @slope(k1_slope)
 def k1(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""Unbiased value, no pull: on policy its expected gradient in the loss is zero.
@@ -55,6 +91,8 @@ def k2_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 @formula(
     r"<beta>\,\tfrac{1}{2}\Big(\log\frac{\pi_\theta}{\pi_{ref}}\Big)^2",
     "<beta>·k2, k2 = ½·log(π/π_ref)²",
+    label="k2",
+    numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
 @slope(k2_slope)
 def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -70,15 +108,17 @@ def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
     """``beta * (1 - exp(-d))``, 0 beyond the limit and above the cap."""
     reverse = ref_logp - logp
-    inside = (reverse.abs() <= LIMIT).to(reverse.dtype)
+    inside = (reverse.abs() <= LOG_RATIO_LIMIT).to(reverse.dtype)
     if cap is not None:
         inside = inside * (k3(logp, ref_logp, beta=1.0) <= cap)
-    return -beta * torch.expm1(reverse.clamp(-LIMIT, LIMIT)) * inside
+    return -beta * torch.expm1(limited(reverse, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)) * inside
 
 
 @formula(
     r"<beta>\Big(\frac{\pi_{ref}}{\pi_\theta}-\log\frac{\pi_{ref}}{\pi_\theta}-1\Big)",
     "<beta>·k3, k3 = π_ref/π - log(π_ref/π) - 1",
+    label="k3",
+    numbers=lambda n: _pull(n, _reverse(n)),
 )
 @slope(k3_slope)
 def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
@@ -95,19 +135,26 @@ def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None)
 
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 4; verl ``low_var_kl``.
     """
-    reverse = (ref_logp - logp).clamp(-LIMIT, LIMIT)
+    reverse = limited(ref_logp - logp, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     value = torch.expm1(reverse) - reverse
-    return beta * (value if cap is None else value.clamp(max=cap))
+    return beta * limited(value, high=cap)
 
 
 def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     """``beta * ratio * (k3 + 1 - exp(-d))``: the ratio is differentiated too."""
-    ratio = (logp - old_logp).clamp(-LIMIT, LIMIT).exp()
-    own = ((logp - old_logp).abs() <= LIMIT).to(logp.dtype)
+    ratio = bounded_exp(logp - old_logp)
+    own = ((logp - old_logp).abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
     return ratio * (own * k3(logp, ref_logp, beta=beta) + k3_slope(logp, ref_logp, beta=beta))
 
 
-@formula(r"<beta>\,\rho_{it}\,k_3", "<beta>·ρ·k3")
+@formula(
+    r"<beta>\,\rho_{it}\,k_3",
+    "<beta>·ρ·k3",
+    label="ratio · k3",
+    numbers=lambda n: _pull(
+        n, f"exp({short(n.logp)} - {short(n.old)})·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
+    ),
+)
 @slope(k3_ratio_slope)
 def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the *reverse* KL(π ‖ π_ref).
@@ -116,22 +163,28 @@ def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -
 
     Source: DeepSeek-V3.2 (arXiv 2512.02556); TRL >= 1.10 ``use_bias_correction_kl=True``.
     """
-    return (logp - old_logp).clamp(-LIMIT, LIMIT).exp() * k3(logp, ref_logp, beta=beta)
+    return bounded_exp(logp - old_logp) * k3(logp, ref_logp, beta=beta)
 
 
 def k3_sequence_ratio_slope(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
 ) -> Tensor:
     """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is uniform in a completion."""
-    log_ratio = _mean_of_tokens(logp - old_logp, mask)
-    own = (log_ratio.abs() <= LIMIT).to(logp.dtype)
-    shared = _mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
-    return log_ratio.clamp(-LIMIT, LIMIT).exp() * (
-        own * shared + k3_slope(logp, ref_logp, beta=beta)
-    )
+    log_ratio = mean_of_tokens(logp - old_logp, mask)
+    own = (log_ratio.abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
+    shared = mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
+    return bounded_exp(log_ratio) * (own * shared + k3_slope(logp, ref_logp, beta=beta))
 
 
-@formula(r"<beta>\,s_i\,k_3", "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)")
+@formula(
+    r"<beta>\,s_i\,k_3",
+    "<beta>·s·k3, s = (Π_t ρ)^(1/|o_i|)",
+    label="sequence ratio · k3",
+    numbers=lambda n: _pull(
+        n,
+        f"exp({short(n.log_ratios.sum())}/{n.length})·({short(_k3_of(n).sum())}/{n.length} + {_reverse(n)})",
+    ),
+)
 @slope(k3_sequence_ratio_slope)
 def k3_sequence_ratio(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
@@ -142,14 +195,7 @@ def k3_sequence_ratio(
 
     Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
     """
-    return _mean_of_tokens(logp - old_logp, mask).clamp(-LIMIT, LIMIT).exp() * k3(
-        logp, ref_logp, beta=beta
-    )
-
-
-def _mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
-    """``[N, 1]`` mean over the trained tokens of each completion."""
-    return (x * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return bounded_exp(mean_of_tokens(logp - old_logp, mask)) * k3(logp, ref_logp, beta=beta)
 
 
 def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
@@ -157,7 +203,12 @@ def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     return beta * (logp - ref_logp).sign()
 
 
-@formula(r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|", "<beta>·|log(π/π_ref)|")
+@formula(
+    r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{ref}}\Big|",
+    "<beta>·|log(π/π_ref)|",
+    label="absolute log-ratio",
+    numbers=lambda n: _pull(n, f"sign({short(n.logp - n.ref)})"),
+)
 @slope(k_abs_slope)
 def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""The absolute log-ratio: not an estimate of the KL, only a distance.
@@ -166,12 +217,15 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 
     Source: verl, SkyRL, ROLL ``abs``.
     """
-    return beta * (logp - ref_logp).abs()
+    distance = logp - ref_logp
+    return beta * distance * distance.sign()
 
 
 @formula(
     r"<beta>\,k_2\ \text{(its gradient; its value is another's)}",
     "<beta>·k2 (its gradient; the value shown is another estimator's)",
+    label="another value with the gradient of k2",
+    numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
 @slope(k2_slope)
 def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:
@@ -185,5 +239,5 @@ def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -
     return (
         pull
         - pull.detach()
-        + axes.run(value, {"logp": logp, "ref_logp": ref_logp, "beta": beta}).detach()
+        + axes.run(partial(value, beta=beta), {"logp": logp, "ref_logp": ref_logp}).detach()
     )

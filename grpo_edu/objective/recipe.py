@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from .aggregation import (
 )
 from .axes import Choice
 from .filters import TakingPart
-from .surrogates import cispo, gspo, ppo_clip, reinforce
+from .surrogates import reinforce
 
 TOKEN_MEANS = (step_token_mean, prompt_token_mean, micro_batch_token_mean, generation_token_mean)
 AXES = (
@@ -56,18 +57,18 @@ class Plan:
     Args:
         mask: ``[N, T]`` bool, tokens that learn after filtering.
         advantage: ``[N, T]``, 0 under the mask and on rows without a score.
-        weight: ``[N, T]`` aggregation weight of the surrogate.
-        kl_weight: ``[N, T]`` aggregation weight of the KL term.
+        W: ``[N, T]`` aggregation weight of the surrogate.
+        W_kl: ``[N, T]`` aggregation weight of the KL term.
     """
 
     mask: Tensor
     advantage: Tensor
-    weight: Tensor
-    kl_weight: Tensor
+    W: Tensor
+    W_kl: Tensor
 
     def __getitem__(self, rows: Tensor | slice) -> Plan:
         """The given rows, for one micro-batch."""
-        return Plan(self.mask[rows], self.advantage[rows], self.weight[rows], self.kl_weight[rows])
+        return Plan(self.mask[rows], self.advantage[rows], self.W[rows], self.W_kl[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +159,9 @@ class Recipe:
         inputs.update(part._asdict())
         advantage = self._advantage(inputs, rollouts)
         inputs["advantage"] = advantage
-        weight = axes.run(self.aggregation, inputs).double()
-        kl_weight = (
-            axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else weight
-        )
-        return Plan(part.mask, advantage, weight, kl_weight), inputs
+        W = axes.run(self.aggregation, inputs).double()
+        W_kl = axes.run(self.kl_aggregation, inputs).double() if self.kl_aggregation else W
+        return Plan(part.mask, advantage, W, W_kl), inputs
 
     def loss(
         self, rollouts: Rollouts, plan: Plan | None = None, *, micro_batch: Tensor | None = None
@@ -193,7 +192,7 @@ class Recipe:
         value = -(self.corrected(plan, inputs) * axes.run(self.surrogate, inputs)).sum()
         kl = self.active_kl(rollouts)
         if kl is not None:
-            value = value + (plan.kl_weight.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
+            value = value + (plan.W_kl.to(inputs["logp"].dtype) * axes.run(kl, inputs)).sum()
         return value
 
     def active_kl(self, rollouts: Rollouts) -> Choice | None:
@@ -213,12 +212,10 @@ class Recipe:
 
     def corrected(self, plan: Plan, inputs: dict[str, Any]) -> Tensor:
         """``[N, T]`` aggregation weight times the importance correction, which is detached."""
-        weight = plan.weight.to(inputs["logp"].dtype)
-        return (
-            weight
-            if self.correction is None
-            else weight * axes.run(self.correction, inputs).detach()
-        )
+        W = plan.W.to(inputs["logp"].dtype)
+        if self.correction is None:
+            return W
+        return W * axes.run(self.correction, inputs).detach()
 
     def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
         """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
@@ -268,8 +265,8 @@ class Recipe:
 
     def _advantage(self, inputs: dict[str, Any], rollouts: Rollouts) -> Tensor:
         """``[N, T]`` scaled advantages, 0 under the mask and on unscored rows."""
-        centred = inputs["centred"] = axes.run(self.baseline, inputs)
-        advantage = axes.run(self.scale, {**inputs, "advantage": centred})
+        inputs["centred"] = axes.run(self.baseline, inputs)
+        advantage = axes.run(self.scale, inputs)
         if advantage.ndim == 2 and getattr(axes.function_of(self.surrogate), "per_sequence", False):
             raise ValueError(
                 f"{axes.describe(self.surrogate)} has one ratio per completion, but {axes.describe(self.baseline)} gives one "
@@ -279,36 +276,39 @@ class Recipe:
             advantage = advantage[:, None].expand(rollouts.mask.shape)
         return torch.where(inputs["mask"] & rollouts.scored[:, None], advantage, 0.0)  # type: ignore[index]
 
+    # --- what it needs ------------------------------------------------------------------------
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Every choice that is not None, axis by axis."""
+        return tuple(choice for axis in AXES for choice in _as_tuple(getattr(self, axis)))
+
+    @property
+    def needs_reference(self) -> bool:
+        """True where a choice looks at ``ref_logp``."""
+        return any("ref_logp" in axes.inputs_of(choice) for choice in self.choices)
+
+    def lacking(self, absent: Sequence[str]) -> list[str]:
+        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are absent."""
+        asked = set().union(*(axes.inputs_of(c, required=True) for c in self.choices))
+        return sorted(asked.intersection(absent))
+
     # --- what it says -----------------------------------------------------------------------------------------------------
 
     def concerns(self) -> list[str]:
         """Why this combination is known to be unintended; empty where it is not."""
-        said, bound = [], axes.settings(self.surrogate)
-        surrogate, aggregation = (
-            axes.function_of(self.surrogate),
-            axes.function_of(self.aggregation),
-        )
+        surrogate = axes.function_of(self.surrogate)
+        aggregation = axes.function_of(self.aggregation)
+        reasons = []
         if getattr(surrogate, "per_sequence", False) and aggregation in TOKEN_MEANS:
-            said.append(
-                f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} weights a completion by its "
-                "tokens, so a long completion counts more than the paper's 1/N. Use sequence_mean."
+            reasons.append(
+                f"{surrogate.__name__} gives one ratio per completion and {aggregation.__name__} "
+                "weights a completion by its tokens, so a long completion counts more than the "
+                "paper's 1/N. Use sequence_mean."
             )
-        if surrogate is gspo and min(bound["eps_low"], bound["eps_high"]) >= 0.1:
-            said.append(
-                f"a sequence ratio stays very near 1, so eps {bound['eps_low']}/{bound['eps_high']} practically never clips. "
-                "The GSPO paper uses 3e-4 and 4e-4."
-            )
-        if surrogate is ppo_clip and bound["eps_low"] > 1:
-            said.append(
-                f"eps_low={bound['eps_low']} puts the lower bound below 0, where no ratio is: that side never clips. "
-                "eps is an offset from 1, not a bound."
-            )
-        if surrogate is cispo and bound["high"] < 1:
-            said.append(
-                f"high={bound['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
-                "An offset of 0.28 is written high=1.28."
-            )
-        return said
+        concern = getattr(surrogate, "concern", None)
+        own = concern(axes.settings(self.surrogate)) if concern else None
+        return [*reasons, own] if own else reasons
 
     def describe(self) -> dict[str, str]:
         """The choice on each axis, in words: ``{"scale": "group_std(ddof=1, eps=0)", …}``."""

@@ -11,7 +11,11 @@ from torch import Tensor
 from .axes import formula
 
 
-@formula(r"R_{length}(|o_i|;\ L_{cache}=<cache>)", "overlong penalty (cache <cache>)")
+@formula(
+    r"R_{length}(|o_i|;\ L_{cache}=<cache>)",
+    "overlong penalty (cache <cache>)",
+    label="overlong penalty",
+)
 def overlong_penalty(
     reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache: int
 ) -> dict[str, Tensor]:
@@ -36,7 +40,7 @@ def overlong_penalty(
     return {"reward": reward - (over / cache).clamp(0, 1)}
 
 
-@formula(r"r_i-<beta>\textstyle\sum_t k_1", "r - <beta>·Σ_t k1")
+@formula(r"r_i-<beta>\textstyle\sum_t k_1", "r - <beta>·Σ_t k1", label="KL in the reward")
 def kl_in_reward(
     reward: Tensor,
     mask: Tensor,
@@ -57,7 +61,7 @@ def kl_in_reward(
     return {"reward": reward - beta * _k1(mask, logp, old_logp, ref_logp).sum(dim=1)}
 
 
-@formula(r"r_{it}-<beta>\,k_1", "r_t - <beta>·k1 (per token)")
+@formula(r"r_{it}-<beta>\,k_1", "r_t - <beta>·k1 (per token)", label="KL in the token reward")
 def kl_in_token_reward(
     reward: Tensor,
     mask: Tensor,

@@ -6,18 +6,26 @@ objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the d
 .. math:: \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\, g_{it}
 
 The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test holds the two together.
-Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a large number, not inf.
+Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a
+large number, not inf.
+
+**Ties.** No gradient rests on how torch shares it at a tie of ``clamp`` or ``minimum``, which changed
+between releases: each bound is a selection on a stated inequality. A bound belongs to its band, so a
+ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0 pushes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from .axes import formula
+from . import axes
+from .axes import Choice, formula
+from .numbers import Numbers, short
 
 LOG_RATIO_LIMIT = 20.0
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,24 +38,88 @@ class Factors(NamedTuple):
     gate: Tensor
 
 
-def surrogate(factors: Callable[..., Factors], *, per_sequence: bool = False) -> Callable[[F], F]:
-    """Attach the hand-written derivative, and whether one ratio speaks for a whole completion."""
+def surrogate(
+    factors: Callable[..., Factors],
+    band: Callable[[Mapping[str, Any]], str],
+    *,
+    ratio: Callable[[Numbers], str],
+    gate: Callable[[Numbers], str] | None = None,
+    concern: Callable[[Mapping[str, Any]], str | None] | None = None,
+    per_sequence: bool = False,
+) -> Callable[[F], F]:
+    """Attach what a surrogate carries beside its value.
+
+    Args:
+        factors: the hand-written derivative.
+        band: the clip band in ratio space, in words, from the settings of the choice.
+        ratio, gate: the numbers of the token in the formulas of both; None: the value alone.
+        concern: why the settings are known to be unintended, or None.
+        per_sequence: True where one ratio speaks for a whole completion.
+    """
 
     def attach(function: F) -> F:
-        function.factors, function.per_sequence = factors, per_sequence  # type: ignore[attr-defined]
+        function.factors = factors  # type: ignore[attr-defined]
+        function.band = band  # type: ignore[attr-defined]
+        function.ratio, function.gate = ratio, gate  # type: ignore[attr-defined]
+        function.concern = concern  # type: ignore[attr-defined]
+        function.per_sequence = per_sequence  # type: ignore[attr-defined]
         return function
 
     return attach
 
 
+def derivative_of(choice: Choice) -> Choice:
+    """``factors`` of a surrogate with the settings of the choice.
+
+    Raises:
+        TypeError: a function without factors (your own): the loss runs, a ledger needs them.
+    """
+    function = axes.function_of(choice)
+    if not hasattr(function, "factors"):
+        raise TypeError(
+            f"surrogate {axes.describe(choice)} has no factors: expected a function decorated with "
+            "grpo_edu.objective.surrogates.surrogate(factors), which gives its ratio and gate. "
+            "token_weights works without them."
+        )
+    return axes.companion(choice, function.factors)
+
+
+def limited(value: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    """``value`` held within [low, high]: the gradient is 1 inside and on a bound, 0 beyond it."""
+    if low is not None:
+        value = value.masked_fill(value < low, low)
+    return value if high is None else value.masked_fill(value > high, high)
+
+
+def _token_ratio(n: Numbers) -> str:
+    return f"exp({short(n.logp)} - {short(n.old)})"
+
+
+def _geometric_mean(n: Numbers) -> str:
+    return f"exp({short(n.log_ratios.sum())}/{n.length})"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"[{low:.6g}, {high:.6g}]"
+
+
+def _clip_band(settings: Mapping[str, Any]) -> str:
+    return _interval(1 - settings["eps_low"], 1 + settings["eps_high"])
+
+
+def _sequence_band(settings: Mapping[str, Any]) -> str:
+    return f"sequence ratio {_clip_band(settings)}"
+
+
+def _log_band(settings: Mapping[str, Any]) -> str:
+    low, high = settings["eps_low"], settings["eps_high"]
+    sides = f"±{high:g}" if low == high else f"-{low:g} and +{high:g}"
+    return f"{_interval(math.exp(-low), math.exp(high))} in log space {sides}"
+
+
 def bounded_exp(log_value: Tensor) -> Tensor:
     """``exp`` of a log-ratio limited to ±20; beyond the limit the gradient is 0."""
-    return log_value.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-
-
-def _at_most(value: Tensor, cap: float | None) -> Tensor:
-    """``value`` limited from above; None: as it is."""
-    return value if cap is None else value.clamp(max=cap)
+    return limited(log_value, -LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
 
 
 def _within(log_value: Tensor) -> Tensor:
@@ -60,9 +132,12 @@ def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
 
     .. math:: \log s_i = \frac{1}{|o_i|}\sum_t \log\rho_{it}
     """
-    return ((logp - old_logp) * mask).sum(dim=1, keepdim=True) / mask.sum(
-        dim=1, keepdim=True
-    ).clamp(min=1)
+    return mean_of_tokens(logp - old_logp, mask)
+
+
+def mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
+    """``[N, 1]`` mean over the trained tokens of each completion, 0 where there is none."""
+    return (x * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
@@ -70,13 +145,47 @@ def _clipped(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) 
     return ((advantage > 0) & (ratio > 1 + eps_high)) | ((advantage < 0) & (ratio < 1 - eps_low))
 
 
+def _clip(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
+    """min(ρ·A, clip(ρ)·A), with the clip selected where it is the smaller of the two."""
+    too_high = (advantage > 0) & (ratio > 1 + eps_high)
+    too_low = (advantage < 0) & (ratio < 1 - eps_low)
+    return ratio.masked_fill(too_high, 1 + eps_high).masked_fill(too_low, 1 - eps_low) * advantage
+
+
+def _low_below_zero(s: Mapping[str, Any]) -> str | None:
+    if s["eps_low"] <= 1:
+        return None
+    return (
+        f"eps_low={s['eps_low']} puts the lower bound below 0, where no ratio is: that side never "
+        "clips. eps is an offset from 1, not a bound."
+    )
+
+
+def _too_wide_for_a_sequence(s: Mapping[str, Any]) -> str | None:
+    if min(s["eps_low"], s["eps_high"]) < 0.1:
+        return None
+    return (
+        f"a sequence ratio stays very near 1, so eps {s['eps_low']}/{s['eps_high']} practically "
+        "never clips. The GSPO paper uses 3e-4 and 4e-4."
+    )
+
+
+def _cap_below_one(s: Mapping[str, Any]) -> str | None:
+    if s["high"] >= 1:
+        return None
+    return (
+        f"high={s['high']} is an absolute cap: every ratio, on-policy ones too, is cut to it. "
+        "An offset of 0.28 is written high=1.28."
+    )
+
+
 def reinforce_factors(logp: Tensor) -> Factors:
     """Ratio 1 and gate 1 on every token."""
     return Factors(torch.ones_like(logp), torch.ones_like(logp))
 
 
-@formula(r"A_{it}\,\log\pi_\theta(o_{it})", "A·log π")
-@surrogate(reinforce_factors)
+@formula(r"A_{it}\,\log\pi_\theta(o_{it})", "A·log π", label="REINFORCE")
+@surrogate(reinforce_factors, lambda s: "none (no ratio)", ratio=lambda n: "1")
 def reinforce(logp: Tensor, advantage: Tensor) -> Tensor:
     r"""Plain policy gradient, no ratio.
 
@@ -99,8 +208,9 @@ def ppo_clip_factors(
 @formula(
     r"\min\!\big(\rho_{it}A_{it},\ \mathrm{clip}(\rho_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big)",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
+    label="PPO clip",
 )
-@surrogate(ppo_clip_factors)
+@surrogate(ppo_clip_factors, _clip_band, ratio=_token_ratio, concern=_low_below_zero)
 def ppo_clip(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Tensor:
@@ -112,8 +222,7 @@ def ppo_clip(
 
     Source: PPO (arXiv 1707.06347), Eq. 7; two-sided ε: DAPO (arXiv 2503.14476), Eq. 8.
     """
-    ratio = bounded_exp(logp - old_logp)
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    return _clip(bounded_exp(logp - old_logp), advantage, eps_low, eps_high)
 
 
 def gspo_factors(
@@ -128,7 +237,7 @@ def gspo_factors(
 ) -> Factors:
     """One ratio and one gate for the whole completion."""
     log_value = sequence_log_ratio(logp, old_logp, mask)
-    ratio = bounded_exp(_at_most(log_value, log_cap)).expand_as(logp)
+    ratio = bounded_exp(limited(log_value, high=log_cap)).expand_as(logp)
     below = True if log_cap is None else log_value <= log_cap
     return Factors(
         ratio, (~_clipped(ratio, advantage, eps_low, eps_high) & below) * _within(log_value)
@@ -139,8 +248,15 @@ def gspo_factors(
     r"\min\!\big(s_i A_i,\ \mathrm{clip}(s_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad"
     r" s_i=\Big(\textstyle\prod_t \rho_{it}\Big)^{1/|o_i|}",
     "min(s·A, clip(s, 1-<eps_low>, 1+<eps_high>)·A), s = (Π_t ρ)^(1/|o_i|)",
+    label="GSPO",
 )
-@surrogate(gspo_factors, per_sequence=True)
+@surrogate(
+    gspo_factors,
+    _sequence_band,
+    per_sequence=True,
+    ratio=_geometric_mean,
+    concern=_too_wide_for_a_sequence,
+)
 def gspo(
     logp: Tensor,
     old_logp: Tensor,
@@ -161,21 +277,28 @@ def gspo(
     Source: GSPO (arXiv 2507.18071); TRL ``importance_sampling_level="sequence"``.
     """
     ratio = bounded_exp(sequence_log_ratio(logp, old_logp, mask))
-    value = torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    value = _clip(ratio, advantage, eps_low, eps_high)
     return value.expand_as(logp)
 
 
 def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) -> Factors:
     """Gate = capped ratio / ratio, never 0 while ``low`` or the ratio is positive."""
     ratio = bounded_exp(logp - old_logp)
-    return Factors(ratio, ratio.clamp(low, high) / ratio)
+    return Factors(ratio, limited(ratio, low, high) / ratio)
 
 
 @formula(
     r"\mathrm{sg}\big[\mathrm{clip}(\rho_{it},\,<low>,\,<high>)\big]\,A_{it}\,\log\pi_\theta(o_{it})",
     "sg[clip(ρ, <low>, <high>)]·A·log π",
+    label="CISPO",
 )
-@surrogate(cispo_factors)
+@surrogate(
+    cispo_factors,
+    lambda s: f"ratio capped to {_interval(max(0.0, s['low']), s['high'])} and detached",
+    ratio=_token_ratio,
+    gate=lambda n: f"min(max({short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{short(n.ratio)}",
+    concern=_cap_below_one,
+)
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high: float) -> Tensor:
     r"""The ratio is capped and detached: it scales the gradient of a token and never removes it.
 
@@ -185,7 +308,7 @@ def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high
 
     Source: MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5.
     """
-    return bounded_exp(logp - old_logp).clamp(low, high).detach() * advantage * logp
+    return limited(bounded_exp(logp - old_logp), low, high).detach() * advantage * logp
 
 
 def dual_clip_factors(
@@ -205,8 +328,13 @@ def dual_clip_factors(
 @formula(
     r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,A\big)\ \text{for}\ A<0",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
+    label="dual clip",
 )
-@surrogate(dual_clip_factors)
+@surrogate(
+    dual_clip_factors,
+    lambda s: f"{_clip_band(s)}, dual clip {s['cap']:g} for A < 0",
+    ratio=_token_ratio,
+)
 def dual_clip(
     logp: Tensor,
     old_logp: Tensor,
@@ -222,16 +350,18 @@ def dual_clip(
 
     Source: Ye et al. 2020 (arXiv 1912.09729); verl ``clip_ratio_c=3`` (always on); equals TRL's ``delta`` for A < 0.
     """
-    value = ppo_clip(logp, old_logp, advantage, eps_low=eps_low, eps_high=eps_high)
-    return torch.where(advantage < 0, torch.maximum(value, cap * advantage), value)
+    ratio = bounded_exp(logp - old_logp)
+    capped = ratio.masked_fill((advantage < 0) & (ratio > cap), cap)
+    return _clip(capped, advantage, eps_low, eps_high)
 
 
 @formula(
     r"\min\!\big(s_{it} A_{it},\ \mathrm{clip}(s_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big),\quad"
     r" s_{it}=\mathrm{sg}[s_i]\,\pi_\theta/\mathrm{sg}[\pi_\theta]",
     "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
+    label="GSPO-token",
 )
-@surrogate(gspo_factors)
+@surrogate(gspo_factors, _sequence_band, ratio=_geometric_mean)
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -252,8 +382,8 @@ def gspo_token(
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
     """
     fixed = sequence_log_ratio(logp, old_logp, mask).detach()
-    ratio = bounded_exp(_at_most(fixed + logp - logp.detach(), log_cap))
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    ratio = bounded_exp(limited(fixed + logp - logp.detach(), high=log_cap))
+    return _clip(ratio, advantage, eps_low, eps_high)
 
 
 def sequence_product_factors(
@@ -268,8 +398,14 @@ def sequence_product_factors(
 @formula(
     r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
     "1/|o_i| · min(ρ_i·A, clip(ρ_i, 1-<eps_low>, 1+<eps_high>)·A), ρ_i = Π_t ρ",
+    label="product of ratios",
 )
-@surrogate(sequence_product_factors, per_sequence=True)
+@surrogate(
+    sequence_product_factors,
+    lambda s: f"product of ratios {_clip_band(s)}",
+    per_sequence=True,
+    ratio=lambda n: f"exp({short(n.log_ratios.sum())})",
+)
 def sequence_product(
     logp: Tensor,
     old_logp: Tensor,
@@ -289,7 +425,7 @@ def sequence_product(
     Source: TRL ``RLOOTrainer``; the sequence-level form of the GRPO objective.
     """
     ratio = bounded_exp((logp - old_logp).sum(dim=1, keepdim=True))
-    value = torch.minimum(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
+    value = _clip(ratio, advantage, eps_low, eps_high)
     return value / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
 
@@ -298,7 +434,7 @@ def _clipped_log_ratio(
 ) -> Tensor:
     """Log-ratio with the side that the clip takes cut off: above for A > 0, below for A < 0."""
     value = logp - old_logp
-    return torch.where(advantage > 0, value.clamp(max=eps_high), value.clamp(min=-eps_low))
+    return torch.where(advantage > 0, limited(value, high=eps_high), limited(value, low=-eps_low))
 
 
 def gmpo_factors(
@@ -313,16 +449,23 @@ def gmpo_factors(
     """One ratio per completion, the geometric mean of clipped token ratios; one gate per token."""
     value = logp - old_logp
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = mean_of_tokens(cut, mask)
     clipped = ((advantage > 0) & (value > eps_high)) | ((advantage <= 0) & (value < -eps_low))
     return Factors(bounded_exp(mean).expand_as(logp), ~clipped * _within(mean))
+
+
+def _gmpo_ratio(n: Numbers) -> str:
+    bound = {"high": n.s.eps_high} if n.advantage > 0 else {"low": -n.s.eps_low}
+    cut = limited(n.log_ratios, **bound)
+    return f"exp({short((cut * n.mask[n.i]).sum())}/{n.length})"
 
 
 @formula(
     r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})\Big)^{1/|o_i|}A_i",
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
+    label="GMPO",
 )
-@surrogate(gmpo_factors, per_sequence=True)
+@surrogate(gmpo_factors, _log_band, per_sequence=True, ratio=_gmpo_ratio)
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,
@@ -339,7 +482,7 @@ def gmpo(
     Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
     """
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
-    mean = (cut * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = mean_of_tokens(cut, mask)
     return bounded_exp(mean) * advantage
 
 
@@ -353,11 +496,23 @@ def sapo_factors(
     return Factors(ratio, 4 * soft * (1 - soft) * _within(logp - old_logp))
 
 
+def _soft_gate(n: Numbers) -> str:
+    tau = n.s.tau_pos if n.advantage > 0 else n.s.tau_neg
+    x = f"{tau:g}·({short(n.ratio)} - 1)"
+    return f"4·sigmoid({x})·(1 - sigmoid({x}))"
+
+
 @formula(
     r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ <tau_neg>",
     "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
+    label="SAPO",
 )
-@surrogate(sapo_factors)
+@surrogate(
+    sapo_factors,
+    lambda s: f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}",
+    ratio=_token_ratio,
+    gate=_soft_gate,
+)
 def sapo(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, tau_pos: float, tau_neg: float
 ) -> Tensor:

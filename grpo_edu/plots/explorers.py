@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..objective import axes
 from ..theory.clip import pushes
-from ..theory.difficulty import frames, objective_of, silent_probability, weight_of
+from ..theory.difficulty import frames, objective_of, prompt_weight_of, silent_probability
 from .style import COLOURS, Picture, evidence, new_figure, picture
 
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
@@ -78,7 +78,7 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
     size = len(next(iter(gaps.values()))) if gaps else 0
     for k, (name, gap) in enumerate(gaps.items()):
         style = {"color": COLOURS[k], "linestyle": DASHES[k], "label": name}
-        left.plot(grid, [frames(weight_of(gap, q), q)[frame] for q in grid], **style)
+        left.plot(grid, [frames(prompt_weight_of(gap, q), q)[frame] for q in grid], **style)
         middle.plot(grid, [objective_of(gap, q) for q in grid], **style)
     right.plot(grid, [silent_probability(q, size) for q in grid], color=COLOURS[0])
     left.set(ylabel=f"weight (yardstick: {frame})", ylim=(None, min(8.0, left.get_ylim()[1])))

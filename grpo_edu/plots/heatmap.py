@@ -8,7 +8,6 @@ from textwrap import shorten
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
@@ -19,7 +18,7 @@ from ..checks import checked
 from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..weights import factors
+from ..weights import Push
 from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
 
 NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
@@ -85,26 +84,21 @@ def weight_map(
 
 def common_scale(panels: Sequence[dict[str, np.ndarray]]) -> TwoSlopeNorm:
     """One scale for all panels; of many completions the 3 % loudest tokens share the last colour, so that the rest is seen."""
-    values = (x for data in panels for x in data["weight"][data["mask"]].tolist())
+    values = (x for data in panels for x in data["push"][data["mask"]].tolist())
     return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
 def panel_data(
     recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool
 ) -> dict[str, np.ndarray]:
-    """What one panel draws: ``mask``, ``weight``, ``clipped`` ``[N, T]``; ``push`` and ``share`` ``[N]``."""
-    plan = recipe.plan(rollouts, micro_batch)
-    parts = factors(recipe, rollouts, plan)
-    weight = parts["weight"]
-    total = weight.abs().sum().clamp(min=torch.finfo(weight.dtype).tiny)
-    push = weight.sum(dim=1) / rollouts.lengths.clamp(min=1)
-    clipped = (parts["gate"] == 0) & (parts["advantage"] != 0) & rollouts.mask
+    """What one panel draws: ``mask``, ``push``, ``clipped`` ``[N, T]``; ``mean`` and ``share`` ``[N]``."""
+    push = Push.of(recipe, rollouts, micro_batch)
     return {
         "mask": rollouts.mask.numpy(force=True),
-        "weight": (100 * weight / total if relative else weight).numpy(force=True),
-        "clipped": clipped.numpy(force=True),
-        "push": push.numpy(force=True),
-        "share": (weight.sum(dim=1) / total).numpy(force=True),
+        "push": (100 * push.share if relative else push.token.double()).numpy(force=True),
+        "clipped": push.clipped.numpy(force=True),
+        "mean": push.completion_mean.numpy(force=True),
+        "share": push.completion_share.numpy(force=True),
     }
 
 
@@ -112,7 +106,7 @@ def draw_weights(
     axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str
 ) -> None:
     """One panel on the given axes."""
-    shown = np.where(data["mask"], data["weight"], np.nan)
+    shown = np.where(data["mask"], data["push"], np.nan)
     axis.set_facecolor(MASKED)
     rows, width = shown.shape
     axis.imshow(
@@ -135,8 +129,8 @@ def draw_weights(
     if rows <= NUMBERED_ROWS:
         for i in range(rows):
             text = (
-                f"{data['push'][i]:+.3g}  {100 * data['share'][i]:+.0f} %"
-                if data["push"][i]
+                f"{data['mean'][i]:+.3g}  {100 * data['share'][i]:+.0f} %"
+                if data["mean"][i]
                 else "0      0 %"
             )
             axis.text(

@@ -8,7 +8,7 @@ import torch
 
 from ..checks import OpenProbability, checked
 from ..objective import axes
-from ..objective.kl import k1, k2, k3
+from ..objective.kl import k1, k2, k3, slope_of
 from .style import COLOURS, Picture, evidence, new_figure, picture
 
 DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
@@ -41,7 +41,7 @@ def kl_estimators(
         DRAWN.items(), COLOURS, ("-", "--", "-."), strict=False
     ):
         choice = partial(function, beta=1.0)
-        slope = axes.function_of(choice).slope  # type: ignore[attr-defined]
+        slope = slope_of(choice)
         says, pulls = (axes.run(of, _inputs(marks)).reshape(-1) for of in (choice, slope))
         pull = (chance[0] * (pulls[0] - chance @ pulls)).item()
         labels = (

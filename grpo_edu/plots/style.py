@@ -77,6 +77,11 @@ def symmetric(values: Iterable[float], quantile: float = 1.0) -> TwoSlopeNorm:
     return TwoSlopeNorm(0.0, -largest, largest)
 
 
+def headline(figure: Figure, text: str) -> None:
+    """Write the sentence to take home above the picture, in place of one that is there."""
+    figure.suptitle(text, x=0.01, ha="left")
+
+
 def evidence(figure: Figure, text: str) -> None:
     """Write the level of evidence under the picture: "exact", "simulated, 16 seeds, 95 % interval", "observed, …"."""
     figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="#666666")

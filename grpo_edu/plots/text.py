@@ -105,7 +105,7 @@ def _completion(i: int, rollouts: Rollouts, data: dict[str, np.ndarray], norm: T
     assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
     prompt = f" · prompt: {escape(_tail(rollouts.prompts[i]))}" if rollouts.prompts else ""
-    numbers = f"push per token {_signed(data['push'][i], '.3g')} · share of the step {_signed(100 * data['share'][i], '.1f')} %"
+    numbers = f"push per token {_signed(data['mean'][i], '.3g')} · share of the step {_signed(100 * data['share'][i], '.1f')} %"
     head = f"completion {i} · reward {reward} · {int(data['mask'][i].sum())} tokens · {numbers}{prompt}"
     spans = (_token(text, i, t, data, norm) for t, text in enumerate(rollouts.tokens[i]))
     return f'<div class="row"><div class="head">{head}</div><div class="text">{"".join(spans)}</div></div>'
@@ -125,7 +125,7 @@ def _token(text: str, i: int, t: int, data: dict[str, np.ndarray], norm: TwoSlop
     shown = escape(text).replace("\n", "↵\n")
     if t >= data["mask"].shape[1] or not data["mask"][i, t]:
         return f'<span class="out" title="not trained">{shown}</span>'
-    weight = data["weight"][i, t]
-    sign = "up" if weight > 0 else "down" if weight < 0 else ""
+    push = data["push"][i, t]
+    sign = "up" if push > 0 else "down" if push < 0 else ""
     kind = f"{sign} clipped" if data["clipped"][i, t] else sign
-    return f'<span data-token="{i},{t}" class="{kind}" style="{_colour(weight, norm)}" title="token {t}: {weight:+.6g}">{shown}</span>'
+    return f'<span data-token="{i},{t}" class="{kind}" style="{_colour(push, norm)}" title="token {t}: {push:+.6g}">{shown}</span>'

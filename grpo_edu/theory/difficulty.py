@@ -12,54 +12,27 @@ climbed is :math:`h` with :math:`h' = w`. Source: Davis and Recht (arXiv 2510.13
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from ..checks import (
-    Count,
     Ddof,
     GroupSize,
     NonNegative,
     OpenProbability,
-    Positive,
     Probability,
     checked,
     tensor,
 )
-from ..objective import axes
 from ..objective.catalog import AnyRecipe
 from ..objective.filters import drop_dead_groups
+from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe
-from ..rollouts import Rollouts
 
 Gap = Annotated[Tensor, partial(tensor, dims="G")]
-
-
-def neutral_rollouts(
-    lengths: list[int], rewards: list[float], group: list[int], recipe: Recipe
-) -> Rollouts:
-    """On-policy rollouts with every optional field that a recipe may ask for, each as neutral as it can be.
-
-    Step rewards are there only where the baseline cannot do without them (process supervision): one step, the last token.
-    """
-    plain = Rollouts.from_lengths(lengths, rewards, group, max_new_tokens=max(lengths))
-    last = plain.mask & (torch.arange(max(lengths)) == plain.lengths[:, None] - 1)
-    reward = plain.reward
-    needs_steps = "token_reward" in axes.inputs_of(recipe.baseline, required=True)
-    return replace(
-        plain,
-        ref_logp=plain.logp,
-        reward_parts=reward[:, None],
-        token_reward=torch.where(last, reward[:, None], torch.nan) if needs_steps else None,
-        value=torch.full_like(plain.logp, 0.5),
-        greedy_reward=torch.full_like(reward, 0.5),
-        advantage=reward - 0.5,
-    )
 
 
 def advantages_by_count(recipe: Recipe, size: int) -> tuple[Tensor, Tensor]:
@@ -83,13 +56,13 @@ def gaps(recipe: Recipe, size: int) -> Tensor:
 
 
 @checked
-def weight(recipe: AnyRecipe, p: Probability, size: GroupSize) -> float:
+def prompt_weight(recipe: AnyRecipe, p: Probability, size: GroupSize) -> float:
     r"""w_G(p) of a recipe's advantage; 1 for REINFORCE and RLOO, (G-1)/G for Dr. GRPO."""
-    return weight_of(gaps(recipe, size), p)
+    return prompt_weight_of(gaps(recipe, size), p)
 
 
 @checked
-def weight_of(gap: Gap, p: Probability) -> float:
+def prompt_weight_of(gap: Gap, p: Probability) -> float:
     r"""w_G(p) from the ``[G]`` gaps, for who needs it at many p."""
     size = len(gap)
     chances = [math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s) for s in range(size)]
@@ -138,27 +111,9 @@ def infinite_std_weight(p: OpenProbability) -> float:
 
 
 @checked
-def maxrl_weight(p: Probability, order: Count) -> float:
-    r""":math:`\sum_{k=1}^{T} (1-p)^{k-1}`, the order-T expansion of 1/p; with centred advantages T = G-1."""
-    return sum((1 - p) ** (k - 1) for k in range(1, order + 1))
-
-
-@checked
-def pass_at_k_weight(p: Probability, k: Count) -> float:
-    r""":math:`k(1-p)^{k-1} = \frac{d}{dp}\,(1-(1-p)^k)`."""
-    return k * (1 - p) ** (k - 1)
-
-
-@checked
 def silent_probability(p: Probability, size: GroupSize) -> float:
     r"""Chance that a group gives no signal: :math:`p^G + (1-p)^G`."""
     return p**size + (1 - p) ** size
-
-
-@checked
-def conditional_baseline(p: OpenProbability, size: GroupSize) -> float:
-    r"""Mean of the group mean over groups that are not silent: :math:`(p - p^G)/(1 - p^G - (1-p)^G)`; above p iff p < 1/2."""
-    return (p - p**size) / (1 - silent_probability(p, size))
 
 
 @checked
@@ -167,7 +122,7 @@ def rerolled_weight(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> f
 
     (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
     """
-    return weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
+    return prompt_weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
 
 @checked
@@ -199,7 +154,7 @@ def refilled_weights(
     Source: DAPO (arXiv 2503.14476) §3.2, filter and refill.
     """
     live = sum(1 - silent_probability(p, size) for p in pass_rates) / len(pass_rates)
-    return [weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
+    return [prompt_weight(without_silent_groups(recipe), p, size) / live for p in pass_rates]
 
 
 def without_silent_groups(recipe: Recipe) -> Recipe:
@@ -209,46 +164,3 @@ def without_silent_groups(recipe: Recipe) -> Recipe:
         if drop_dead_groups in recipe.filters
         else recipe.but(filters=(*recipe.filters, drop_dead_groups))
     )
-
-
-@checked
-def softmax_weight(p: Probability, size: GroupSize, tau: Positive) -> float:
-    r"""w of :math:`A_i = G\,\mathrm{softmax}(r/\tau)_i - 1`: MaxRL of order G-1 as τ → 0, (G-1)/(G τ) as τ → ∞.
-
-    .. math:: b_s - a_s = \frac{G}{s+1+(G-1-s)y} - \frac{G\,y}{s+(G-s)y},\qquad y = e^{-1/\tau}
-
-    Source: SoftmaxGRPO (arXiv 2608.09271); the limits are enumerated here.
-    """
-    y, total = math.exp(-1 / tau), 0.0
-    for s in range(size):
-        wrong = 1.0 if s == 0 else size * y / (s + (size - s) * y)
-        chance = math.comb(size - 1, s) * p**s * (1 - p) ** (size - 1 - s)
-        total += chance * (size / (s + 1 + (size - 1 - s) * y) - wrong)
-    return total
-
-
-@checked
-def large_group_std_weight(p: OpenProbability, size: GroupSize) -> float:
-    r"""The next term behind the infinite picture: :math:`\frac{1}{\sqrt{p(1-p)}}\Big(1 - \frac{1}{8Gp(1-p)}\Big)`, where Gp(1-p) is large."""
-    return infinite_std_weight(p) * (1 - 1 / (8 * size * p * (1 - p)))
-
-
-@checked
-def climb_time(
-    w: Callable[[float], float], start: OpenProbability, goal: OpenProbability, points: Count = 2000
-) -> float:
-    r"""Time that the flow of one prompt with its own logit takes from one pass rate to another.
-
-    .. math:: \frac{dz}{dt} = w(p)\,p(1-p),\quad p = \sigma(z)\quad\Rightarrow\quad t = \int \frac{dz}{w(p)\,p(1-p)}
-
-    Args:
-        w: weight by pass rate, relative to :math:`\nabla p`.
-        start, goal: pass rates, strictly between 0 and 1.
-        points: even number of Simpson intervals.
-    """
-    low, high = math.log(start / (1 - start)), math.log(goal / (1 - goal))
-    total = 0.0
-    for k in range(points + 1):
-        p = 1 / (1 + math.exp(-(low + (high - low) * k / points)))
-        total += (1 if k in (0, points) else 4 if k % 2 else 2) / (w(p) * p * (1 - p))
-    return total * (high - low) / points / 3

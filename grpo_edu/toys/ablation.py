@@ -1,4 +1,6 @@
-"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to length and to difficulty."""
+"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to
+length and to difficulty.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from ..objective.advantages import group_mean, unscaled
 from ..objective.aggregation import constant, sequence_mean
 from ..objective.catalog import CLIP, STD
 from ..objective.recipe import Recipe
+from ..statistics import interval
 from . import stopping
-from .compare import interval, matched_learning_rate, push_sizes
+from .compare import matched_learning_rate, push_sizes
 from .stopping import Stopping
 from .training import Training
 
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
 AGGREGATIONS = {"sequence_mean": sequence_mean, "constant": constant}
 SCALES = {"group_std": STD, "unscaled": unscaled}
 OUTCOMES = ("length_gap", "stop_gap", "hard_gain", "medium_gain", "hard_over_medium")
-HARD, MEDIUM = 0.1, 0.5  # initial pass rate up to HARD is hard; within a tenth of MEDIUM is medium
+HARD = 0.1  # a prompt is hard up to this initial pass rate
+MEDIUM = 0.5  # and medium within a tenth of this one
 
 
 def cells() -> dict[tuple[str, str], Recipe]:
-    """The four recipes by (aggregation, scale); ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO."""
+    """The four recipes by (aggregation, scale).
+
+    ``sequence_mean`` with ``group_std`` is GRPO without KL, the opposite corner Dr. GRPO.
+    """
     base = Recipe(baseline=group_mean, surrogate=CLIP)
     return {
         (a, s): base.but(f"{a}, {s}", aggregation=AGGREGATIONS[a], scale=SCALES[s])
@@ -46,18 +53,23 @@ def ablate(
     """The 2 x 2 ablation in one call. Level of evidence: simulated.
 
     Args:
-        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four medium ones (.5), cap 64.
-        training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16. Later the length gap feeds back on
-            difficulty: right answers of 2 tokens weigh more under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
+        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four
+            medium ones (.5), cap 64.
+        training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16.
+            Later the length gap feeds back on difficulty: right answers of 2 tokens weigh more
+                under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
         seeds: at least 5.
-        match: learning rates under which all four start with the same total push, the sum of absolute gradient weights over tokens.
+        match: learning rates under which all four start with the same total push, the sum of
+            absolute gradient weights over tokens.
         progress: a bar on a terminal.
 
     Returns:
-        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two rows of paired differences over
-        the same seeds (``sequence_mean - constant``, averaged over both scales, and ``group_std - unscaled``). Outcomes at the last step:
-        ``length_gap`` expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain`` and ``medium_gain`` mean
-        gain in the logit of the pass rate; ``hard_over_medium`` the first over the second, which no learning rate can change.
+        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two
+        rows of paired differences over the same seeds (``sequence_mean - constant``, averaged over
+        both scales, and ``group_std - unscaled``). Outcomes at the last step: ``length_gap``
+        expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain``
+        and ``medium_gain`` mean gain in the logit of the pass rate; ``hard_over_medium`` the first
+        over the second, which no learning rate can change.
 
     Raises:
         ValueError: fewer than 5 seeds, or the prompts are not both hard and medium.
@@ -70,9 +82,9 @@ def ablate(
         )
     policy = policy or Stopping(right=(0.05,) * 4 + (0.5,) * 4)
     training = training or Training(steps=10, prompts=8, samples=16, learning_rate=1.0)
-    named = cells()
-    recipes = list(named.values())
-    rates = {one.name: training.learning_rate for one in recipes}
+    by_cell = cells()
+    recipes = list(by_cell.values())
+    rates = {recipe.name: training.learning_rate for recipe in recipes}
     if match:
         batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
         rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
@@ -80,11 +92,13 @@ def ablate(
         recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress
     )
     ends = {
-        cell: outcomes(table.loc[table["recipe"] == one.name], policy)
-        for cell, one in named.items()
+        cell: outcomes(table.loc[table["recipe"] == recipe.name], policy)
+        for cell, recipe in by_cell.items()
     }
     rows = [
-        {"aggregation": a, "scale": s, **_row(ends[a, s], o)} for (a, s) in named for o in OUTCOMES
+        {"aggregation": a, "scale": s, **_row(ends[a, s], o)}
+        for (a, s) in by_cell
+        for o in OUTCOMES
     ]
     by_aggregation = _mean([ends["sequence_mean", s] - ends["constant", s] for s in SCALES])
     by_scale = _mean([ends[a, "group_std"] - ends[a, "unscaled"] for a in AGGREGATIONS])
@@ -112,16 +126,19 @@ def outcomes(table: pd.DataFrame, policy: Stopping) -> pd.DataFrame:
     import pandas as pd
 
     start = torch.tensor(policy.attempts, dtype=torch.float64)
-    hard, medium = start <= HARD, (start - MEDIUM).abs() <= 0.1
+    hard = start <= HARD
+    medium = (start - MEDIUM).abs() <= 0.1
     if not hard.any() or not medium.any():
         raise ValueError(
-            f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near {MEDIUM})."
+            f"right is {policy.right}: expected hard prompts (up to {HARD}) and medium ones (near "
+            f"{MEDIUM})."
         )
     end = table.loc[table["step"] == table["step"].max()].set_index("seed")
     rates = torch.tensor(end[[f"pass_rate_{k}" for k in range(len(start))]].to_numpy())
     at_first = policy.pass_rate(policy.start())
     gain = rates.clamp(1e-12, 1 - 1e-12).logit() - at_first.logit()
-    hard_gain, medium_gain = gain[:, hard].mean(1).numpy(), gain[:, medium].mean(1).numpy()
+    hard_gain = gain[:, hard].mean(1).numpy()
+    medium_gain = gain[:, medium].mean(1).numpy()
     columns = {
         "length_gap": end["gap"],
         "stop_gap": end["stop_gap"],

@@ -1,9 +1,12 @@
-r"""The clip toy: a many-arm softmax per prompt, several updates on one rollout, so that the ratio leaves 1 and the clip acts.
+r"""The clip toy: a many-arm softmax per prompt, several updates on one rollout, so that the ratio
+leaves 1 and the clip acts.
 
-A completion is one arm. A few arms of each prompt are right; initial logits are spread out, so that right arms can be rare. Watched:
-entropy, how often the clip acts and on which side, and how probable the arms are that it stops from rising.
+A completion is one arm. A few arms of each prompt are right; initial logits are spread out, so that
+right arms can be rare. Watched: entropy, how often the clip acts and on which side, and how
+probable the arms are that it stops from rising.
 
-The rollout's clip statistics are averages over its updates; the first update of a rollout is on policy and never clips.
+The rollout's clip statistics are averages over its updates; the first update of a rollout is on
+policy and never clips.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ import torch
 from torch import Tensor
 
 from ..checks import whole_number
+from ..draws import shuffled, uniform
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
 from ..objective.surrogates import ppo_clip
-from .training import Draw, Seen, Training, learn, shuffled, trainable, uniform
+from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+TRAINING = Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Arms:
         arms: arms per prompt.
         right: how many of them are rewarded 1.
         spread: standard deviation of the initial logits; 0 is a uniform policy.
-        logits_seed: seed of the initial logits and of which arms are right: one problem, the same for every training seed.
+        logits_seed: seed of the initial logits and of which arms are right: one problem, the same
+            for every training seed.
     """
 
     arms: int = 50
@@ -43,32 +51,42 @@ class Arms:
     logits_seed: int = 0
 
     def __post_init__(self) -> None:
-        whole_number("arms", self.arms, 2, 10**6)
-        whole_number("right", self.right, 1, 10**6)
+        whole_number("arms", self.arms, 2)
+        whole_number("right", self.right, 1)
         if self.right >= self.arms:
             raise ValueError(f"right is {self.right}: expected fewer than arms = {self.arms}.")
         if not self.spread >= 0:
             raise ValueError(f"spread is {self.spread}: expected 0 or more.")
 
     def start(self, prompts: int) -> Tensor:
-        """``[P, arms]`` logits at step 0; the first ``right`` arms of each prompt are the right ones."""
+        """``[P, arms]`` logits at step 0.
+
+        The first ``right`` arms of each prompt are the right ones.
+        """
         source = torch.Generator().manual_seed(self.logits_seed)
         return self.spread * torch.randn(prompts, self.arms, generator=source, dtype=torch.float64)
 
 
 def clip_recipes(eps_high: Sequence[float] = (0.2, 0.28, 0.4)) -> list[Recipe]:
-    """GRPO advantages and a token mean under several upper clip bounds; only ``eps_high`` differs."""
+    """GRPO advantages and a token mean under several upper clip bounds.
+
+    Only ``eps_high`` differs.
+    """
     base = by_name("dapo(step)")
     return [
-        base.but(f"eps_high={e:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(e)))
-        for e in eps_high
+        base.but(
+            f"eps_high={high:g}", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=float(high))
+        )
+        for high in eps_high
     ]
 
 
 def draw(
     theta: Tensor, setting: Arms, training: Training, sources: Sequence[torch.Generator]
 ) -> Draw:
-    """One rollout of every seed, ``theta`` ``[S, P, arms]``; ``actions``: the arm of each completion, and its probability."""
+    """One rollout of every seed, ``theta`` ``[S, P, arms]``; ``actions``: the arm of each
+    completion, and its probability.
+    """
     chance = torch.softmax(theta, -1).repeat_interleave(training.samples, dim=1)
     u = uniform(sources, chance.shape[1])
     arm = (u[..., None] >= chance.cumsum(-1)).sum(-1).clamp(max=setting.arms - 1)
@@ -102,22 +120,24 @@ def train(
 
     Args:
         recipes: one or several; None: ``clip_recipes()``.
-        setting, training: settings; None: the defaults, with 16 updates per rollout.
+        setting, training: settings; None: the defaults, ``TRAINING`` with 16 updates per rollout.
         seeds: how many (0 … n-1), or which.
         learning_rates: per recipe name.
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step: ``pass_rate`` and ``entropy`` (nats, mean over prompts; exact, of the policy before the
-        updates), ``reward``, ``clip_fraction``, ``clip_up`` (A > 0, ratio above the bound), ``clip_down``, ``prob_up_clipped`` and
-        ``prob_sampled`` (mean probability, when drawn, of up-clipped and of all sampled arms; NaN where none was clipped), ``loss``,
+        One row per recipe, seed and recorded step: ``pass_rate`` and ``entropy`` (nats, mean over
+            prompts; exact, of the policy before the
+        updates), ``reward``, ``clip_fraction``, ``clip_up`` (A > 0, ratio above the bound),
+        ``clip_down``, ``prob_up_clipped`` and ``prob_sampled`` (mean probability, when drawn, of
+        up-clipped and of all sampled arms; NaN where none was clipped), ``loss``,
         ``gradient_norm``, ``norm_clipped``.
 
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
     setting = setting or Arms()
-    training = training or Training(steps=100, prompts=8, samples=16, learning_rate=4.0, updates=16)
+    training = training or TRAINING
     return learn(
         trainable(clip_recipes() if recipes is None else recipes),
         setting.start(training.prompts),
@@ -126,14 +146,14 @@ def train(
         training,
         seeds=seeds,
         max_new_tokens=1,
-        observe=lambda theta, batch, seen: _columns(theta, setting, batch, seen),
+        observe=lambda theta, batch, stats: _columns(theta, setting, batch, stats),
         learning_rates=learning_rates,
         progress=progress,
     )
 
 
 def _columns(
-    theta: Tensor, setting: Arms, batch: Draw | None, seen: Seen | None
+    theta: Tensor, setting: Arms, batch: Draw | None, stats: UpdateStats | None
 ) -> dict[str, Tensor]:
     chance = torch.softmax(theta, -1)
     entropy = -torch.xlogy(chance, chance).sum(-1).mean(1)
@@ -150,15 +170,17 @@ def _columns(
         "gradient_norm",
     )
     columns |= dict.fromkeys((*names, "norm_clipped"), nothing)
-    if batch is None or seen is None:
+    if batch is None or stats is None:
         return columns
-    clipped, picked = seen.clipped[..., 0], batch.actions[1]
-    up, down = clipped.clamp(min=0), -clipped.clamp(max=0)
+    clipped = stats.clipped[..., 0]
+    picked = batch.actions[1]
+    up = clipped.clamp(min=0)
+    down = -clipped.clamp(max=0)
     columns |= {"reward": batch.reward.mean(1), "clip_fraction": clipped.abs().mean(1)}
     columns |= {"clip_up": up.mean(1), "clip_down": down.mean(1)}
     columns |= {"prob_up_clipped": (up * picked).sum(1) / up.sum(1), "prob_sampled": picked.mean(1)}
     return columns | {
-        "loss": seen.loss,
-        "gradient_norm": seen.gradient_norm,
-        "norm_clipped": seen.norm_clipped,
+        "loss": stats.loss,
+        "gradient_norm": stats.gradient_norm,
+        "norm_clipped": stats.norm_clipped,
     }

@@ -1,4 +1,7 @@
-"""``grpo-edu toy``: the three toys from the command line. Prints a table, writes the runs as CSV and a picture."""
+"""``grpo-edu toy``: the three toys from the command line.
+
+Prints a table, writes the runs as CSV and a picture.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..options import with_options
+from . import arms as arms_toy
+from . import difficulty as difficulty_toy
+from . import stopping
+from .training import Training
+
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..objective.recipe import Recipe
-    from .training import Training
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a policy small enough to be checked against theory."
@@ -20,27 +28,6 @@ app = typer.Typer(
 
 Recipes = Annotated[list[str] | None, typer.Option("--recipe", help="A recipe; may be repeated.")]
 Seeds = Annotated[int, typer.Option(help="Runs, seeds 0 … N-1; below 5 an interval says little.")]
-Steps = Annotated[int, typer.Option(help="Rollouts.")]
-Samples = Annotated[int, typer.Option(help="Completions per prompt, G.")]
-Prompts = Annotated[int, typer.Option(help="Prompts per step.")]
-Rate = Annotated[
-    float,
-    typer.Option(
-        help="Learning rate of the first recipe; the others start with its push (see --match)."
-    ),
-]
-Optimizer = Annotated[str, typer.Option(help="sgd or adamw.")]
-Updates = Annotated[
-    int, typer.Option(help="Optimiser steps on one rollout; the clip acts from the second on.")
-]
-MicroBatches = Annotated[
-    int, typer.Option(help="Slices of the step; the micro-batch scope looks at them.")
-]
-MaxNorm = Annotated[float | None, typer.Option(help="Clip the gradient norm of each seed to this.")]
-Placebo = Annotated[
-    bool,
-    typer.Option("--placebo", help="Shuffle rewards inside each group: nothing can be learnt."),
-]
 Match = Annotated[
     bool,
     typer.Option(
@@ -51,20 +38,13 @@ Out = Annotated[Path | None, typer.Option(help="Folder for the CSV and the pictu
 
 
 @app.command()
+@with_options(training=stopping.TRAINING)
 def length(
+    training: Training,
     recipe: Recipes = None,
     seeds: Seeds = 8,
-    steps: Steps = 300,
     mode: Annotated[str, typer.Option(help="learnable, environment or slip.")] = "learnable",
-    samples: Samples = 8,
-    prompts: Prompts = 8,
-    learning_rate: Rate = 2.0,
     cap: Annotated[int, typer.Option(help="Length limit, tokens.")] = 64,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 1,
-    micro_batches: MicroBatches = 1,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     match: Match = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")
@@ -75,45 +55,29 @@ def length(
 
     Example: `grpo-edu toy length --recipe grpo --recipe dr_grpo --mode slip --out runs`
     """
-    from ..cli import plain_errors
+    from .compare import matched_learning_rate, push_sizes
+    from .flow import flow
 
-    with plain_errors():
-        from . import stopping
-        from .compare import matched_learning_rate, push_sizes
-        from .flow import flow
-
-        training = _training(
-            steps,
-            prompts,
-            samples,
-            learning_rate,
-            optimizer,
-            updates,
-            micro_batches,
-            max_norm,
-            placebo,
-        )
-        policy, chosen = (
-            stopping.Stopping(mode=mode, cap=cap),
-            _named(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact),
-        )
-        rates = None
-        if match and optimizer == "sgd":
-            batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
-            rates = matched_learning_rate(push_sizes(chosen, batches), learning_rate)
-        if exact:
-            table = flow(chosen, policy, training, learning_rates=rates)
-        else:
-            table = _trained(stopping.train, chosen, policy, training, seeds, rates)
-        columns = ["pass_rate", "length_right", "length_wrong", "stop_gap"]
-        _report(table, columns, rates, out, "toy_length", "length_dynamics")
+    policy = stopping.Stopping(mode=mode, cap=cap)
+    recipes = _catalog_recipes(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
+    rates = None
+    if match and training.optimizer == "sgd":
+        batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
+        rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
+    if exact:
+        table = flow(recipes, policy, training, learning_rates=rates)
+    else:
+        table = _trained(stopping.train, recipes, policy, training, seeds, rates)
+    columns = ["pass_rate", "length_right", "length_wrong", "stop_gap"]
+    _report(table, columns, rates, out, "toy_length", "length_dynamics")
 
 
 @app.command()
+@with_options(training=difficulty_toy.TRAINING)
 def difficulty(
+    training: Training,
     recipe: Recipes = None,
     seeds: Seeds = 8,
-    steps: Steps = 300,
     mode: Annotated[
         str,
         typer.Option(
@@ -123,13 +87,6 @@ def difficulty(
     features: Annotated[
         int, typer.Option(help="Parameters that all prompts share; 0: one logit per prompt.")
     ] = 0,
-    samples: Samples = 16,
-    prompts: Prompts = 50,
-    learning_rate: Rate = 10.0,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 1,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     match: Match = True,
     out: Out = None,
 ) -> None:
@@ -137,114 +94,63 @@ def difficulty(
 
     Example: `grpo-edu toy difficulty --recipe grpo --recipe rloo --recipe maxrl --samples 64`
     """
-    from ..cli import plain_errors
+    from .compare import gradient_sizes, matched_learning_rate
 
-    with plain_errors():
-        from . import difficulty as toy
-        from .compare import gradient_sizes, matched_learning_rate
-
-        training = _training(
-            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-        )
-        setting, chosen = (
-            toy.Difficulty(sampling=mode, features=features),
-            _named(recipe or ["grpo", "rloo", "maxrl"]),
-        )
-        rates = None
-        if match and optimizer == "sgd":
-            rates = matched_learning_rate(
-                gradient_sizes(toy.train, chosen, setting, training, seeds=16), learning_rate
-            )
-        table = _trained(toy.train, chosen, setting, training, seeds, rates)
-        columns = [
-            "pass_rate",
-            "bucket_0",
-            f"bucket_{setting.buckets // 2}",
-            f"bucket_{setting.buckets - 1}",
-            "rollouts",
-        ]
-        _report(table, columns, rates, out, "toy_difficulty", "difficulty_progress")
+    toy = difficulty_toy
+    setting = toy.Difficulty(sampling=mode, features=features)
+    recipes = _catalog_recipes(recipe or ["grpo", "rloo", "maxrl"])
+    rates = None
+    if match and training.optimizer == "sgd":
+        sizes = gradient_sizes(toy.train, recipes, setting, training, seeds=16)
+        rates = matched_learning_rate(sizes, training.learning_rate)
+    table = _trained(toy.train, recipes, setting, training, seeds, rates)
+    buckets = [f"bucket_{number}" for number in (0, setting.buckets // 2, setting.buckets - 1)]
+    columns = ["pass_rate", *buckets, "rollouts"]
+    _report(table, columns, rates, out, "toy_difficulty", "difficulty_progress")
 
 
 @app.command()
+@with_options(training=arms_toy.TRAINING)
 def clip(
+    training: Training,
     recipe: Recipes = None,
     eps_high: Annotated[
         list[float] | None, typer.Option(help="Upper clip bounds, where no recipe is given.")
     ] = None,
     seeds: Seeds = 8,
-    steps: Steps = 100,
     arms: Annotated[int, typer.Option(help="Arms per prompt.")] = 50,
     right: Annotated[int, typer.Option(help="How many of them are right.")] = 5,
-    samples: Samples = 16,
-    prompts: Prompts = 8,
-    learning_rate: Rate = 4.0,
-    optimizer: Optimizer = "sgd",
-    updates: Updates = 16,
-    max_norm: MaxNorm = None,
-    placebo: Placebo = False,
     out: Out = None,
 ) -> None:
     """What does the clip do to entropy? A many-arm softmax, several updates per rollout.
 
     Example: `grpo-edu toy clip --eps-high 0.2 --eps-high 0.28 --updates 16`
     """
-    from ..cli import plain_errors
-
-    with plain_errors():
-        from . import arms as toy
-
-        training = _training(
-            steps, prompts, samples, learning_rate, optimizer, updates, 1, max_norm, placebo
-        )
-        if recipe and eps_high:
-            raise ValueError("both --recipe and --eps-high are given: expected one of them.")
-        chosen = _named(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
-        table = _trained(toy.train, chosen, toy.Arms(arms=arms, right=right), training, seeds, None)
-        _report(table, ["entropy", "pass_rate"], None, out, "toy_clip", "clip_entropy")
+    if recipe and eps_high:
+        raise ValueError("both --recipe and --eps-high are given: expected one of them.")
+    toy = arms_toy
+    recipes = _catalog_recipes(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
+    setting = toy.Arms(arms=arms, right=right)
+    table = _trained(toy.train, recipes, setting, training, seeds, None)
+    _report(table, ["entropy", "pass_rate"], None, out, "toy_clip", "clip_entropy")
 
 
-def _training(
-    steps: int,
-    prompts: int,
-    samples: int,
-    learning_rate: float,
-    optimizer: str,
-    updates: int,
-    micro_batches: int,
-    max_norm: float | None,
-    placebo: bool,
-) -> Training:
-    from .training import Training
-
-    return Training(
-        steps=steps,
-        prompts=prompts,
-        samples=samples,
-        learning_rate=learning_rate,
-        optimizer=optimizer,
-        updates=updates,
-        micro_batches=micro_batches,
-        max_norm=max_norm,
-        placebo=placebo,
-    )
-
-
-def _named(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
+def _catalog_recipes(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
     """Catalog recipes; the exact flow leaves a KL term out (it keeps the recipe's name)."""
     from ..objective.catalog import recipe
     from .training import trainable
 
-    chosen = trainable([recipe(name) for name in dict.fromkeys(names)])
-    if without_kl and any(one.kl for one in chosen):
-        left = ", ".join(one.name for one in chosen if one.kl)
-        typer.echo(f"note: the expected update leaves out the KL term of {left}.", err=True)
-    return [one.but(one.name, kl=None) for one in chosen] if without_kl else chosen
+    recipes = trainable([recipe(name) for name in dict.fromkeys(names)])
+    with_kl = ", ".join(recipe.name for recipe in recipes if recipe.kl)
+    if not without_kl or not with_kl:
+        return recipes
+    typer.echo(f"note: the expected update leaves out the KL term of {with_kl}.", err=True)
+    return [recipe.but(recipe.name, kl=None) for recipe in recipes]
 
 
 def _trained(
     train: Callable[..., pd.DataFrame],
-    chosen: Sequence[Recipe],
+    recipes: Sequence[Recipe],
     setting: Any,
     training: Training,
     seeds: int,
@@ -252,7 +158,7 @@ def _trained(
 ) -> pd.DataFrame:
     """Run a toy with a progress bar; Ctrl-C ends with exit code 130."""
     try:
-        return train(chosen, setting, training, seeds=seeds, learning_rates=rates, progress=True)
+        return train(recipes, setting, training, seeds=seeds, learning_rates=rates, progress=True)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
@@ -272,7 +178,8 @@ def _report(
 
     if rates:
         typer.echo("learning rates: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items()))
-    seeds, step = table["seed"].nunique(), table["step"].max()
+    seeds = table["seed"].nunique()
+    step = table["step"].max()
     exact = bool(table["reward"].isna().all())
     typer.echo(
         f"step {step}, "

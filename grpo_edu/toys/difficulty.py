@@ -1,8 +1,11 @@
-r"""The difficulty toy: prompts from almost never to almost always solved; a completion is one token, right or wrong.
+r"""The difficulty toy: prompts from almost never to almost always solved.
 
-The pass rate of prompt q is :math:`p_q = \sigma(z_q)`. Tabular: every :math:`z_q` is a parameter of its own, so that
-:math:`\mathbb E[\Delta z_q] \propto w_G(p_q)\, p_q (1-p_q)`: what an advantage does to difficulty, and nothing else. With ``features`` the
-prompts share one parameter vector, :math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
+A completion is one token, right or wrong.
+
+The pass rate of prompt q is :math:`p_q = \sigma(z_q)`. Tabular: every :math:`z_q` is a parameter of
+its own, so that :math:`\mathbb E[\Delta z_q] \propto w_G(p_q)\, p_q (1-p_q)`: what an advantage
+does to difficulty, and nothing else. With ``features`` the prompts share one parameter vector,
+:math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
 
 Sampling of groups:
     ``plain``: take the groups as drawn, dead ones too.
@@ -14,21 +17,31 @@ Both count every completion they drew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ..checks import Cap, Index, Positive, checked, number, one_of, whole_number
+from ..checks import (
+    Cap,
+    Index,
+    Positive,
+    checked,
+    number,
+    one_of,
+    whole_number,
+)
+from ..draws import seed_numbers, shuffled
 from ..objective.catalog import AnyRecipe
-from .training import Draw, Seen, Training, generators, learn, shuffled, trainable
+from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TRAINING = Training(steps=300, prompts=50, samples=16, learning_rate=10.0)
 SAMPLING = ("plain", "refill", "reroll")
 WIDTH = 0.15  # of a feature's bump, in units of the whole range of difficulty
 
@@ -40,7 +53,8 @@ class Difficulty:
     Args:
         prompts: size of the prompt set, Q.
         hardest, easiest: initial pass rates of its two ends.
-        spacing: ``log`` (equal steps of log p: many hard prompts) or ``logit`` (equal steps of the logit: as many easy as hard).
+        spacing: ``log`` (equal steps of log p: many hard prompts) or ``logit`` (equal steps of the
+            logit: as many easy as hard).
         features: 0 for a logit per prompt, else the number F of parameters that all prompts share.
         sampling: ``plain``, ``refill`` or ``reroll``.
         rounds: draws after which refill and reroll give up and take dead groups.
@@ -65,7 +79,8 @@ class Difficulty:
         number("easiest", self.easiest, 0.0, 1.0)
         if not 0 < self.hardest <= self.easiest < 1:
             raise ValueError(
-                f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 < hardest <= easiest < 1."
+                f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 "
+                f"< hardest <= easiest < 1."
             )
         if self.buckets > self.prompts:
             raise ValueError(
@@ -88,7 +103,10 @@ class Difficulty:
 
     @property
     def design(self) -> Tensor:
-        """``[Q, F]`` unit rows: bumps along difficulty, so that neighbours share parameters. Tabular: the identity."""
+        """``[Q, F]`` unit rows: bumps along difficulty, so that neighbours share parameters.
+
+        Tabular: the identity.
+        """
         if not self.features:
             return torch.eye(self.prompts, dtype=torch.float64)
         place = torch.linspace(0, 1, self.prompts, dtype=torch.float64)[:, None]
@@ -102,11 +120,26 @@ class Difficulty:
         return self.pass_rates.logit() + theta @ self.design.T
 
 
+class Groups(NamedTuple):
+    """Groups of one seed: ``prompts`` ``[P]``; ``right`` ``[P, G]`` bool; ``live`` ``[P]``, True
+    where rewards differ.
+    """
+
+    prompts: Tensor
+    right: Tensor
+    live: Tensor
+
+
 def _groups(
     rates: Tensor, setting: Difficulty, training: Training, source: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
-    """Prompts ``[P]``, right or wrong ``[P, G]``, and completions drawn, of one seed with pass rates ``[Q]``."""
-    kept, live_count, drawn, prompts = [], 0, 0, torch.empty(0, dtype=torch.long)
+) -> tuple[Groups, int]:
+    """The groups of one step of one seed with pass rates ``[Q]``, and how many completions were
+    drawn for them.
+    """
+    rounds: list[Groups] = []
+    live_count = 0
+    drawn = 0
+    prompts = torch.empty(0, dtype=torch.long)
     for _ in range(1 if setting.sampling == "plain" else setting.rounds):
         if setting.sampling != "reroll" or not len(prompts):
             prompts = torch.randperm(setting.prompts, generator=source)[: training.prompts]
@@ -114,28 +147,29 @@ def _groups(
         right = torch.rand(chance.shape, generator=source, dtype=torch.float64) < chance
         live = right.any(1) & ~right.all(1)
         drawn += right.numel()
-        kept.append((prompts, right, live))
+        rounds.append(Groups(prompts, right, live))
         live_count += int(live.sum())
         if setting.sampling == "reroll":
             prompts = prompts[~live]
         if live_count >= training.prompts or not len(prompts):
             break
-    return _filled(kept, setting, training, drawn)
+    return _filled(rounds, setting, training), drawn
 
 
-def _filled(
-    kept: list[tuple[Tensor, Tensor, Tensor]], setting: Difficulty, training: Training, drawn: int
-) -> tuple[Tensor, Tensor, int]:
-    """The first P live groups, and, where there are too few, dead ones of the last round (of the first, where prompts are new)."""
-    prompts, right, live = (torch.cat(column) for column in zip(*kept, strict=True))
+def _filled(rounds: list[Groups], setting: Difficulty, training: Training) -> Groups:
+    """The first P live groups, and, where there are too few, dead ones of the last round (of the
+    first, where prompts are new).
+    """
+    every = Groups(*(torch.cat(column) for column in zip(*rounds, strict=True)))
     if setting.sampling == "plain":
-        return prompts, right, drawn
-    spare = torch.zeros_like(live)
-    last = kept[-1][2] if setting.sampling == "reroll" else kept[0][2]
-    start = len(live) - len(last) if setting.sampling == "reroll" else 0
-    spare[start : start + len(last)] = ~last
-    order = torch.cat([live.nonzero()[:, 0], spare.nonzero()[:, 0]])[: training.prompts]
-    return prompts[order], right[order], drawn
+        return every
+    spare = torch.zeros_like(every.live)
+    if setting.sampling == "reroll":
+        spare[-len(rounds[-1].live) :] = ~rounds[-1].live
+    else:
+        spare[: len(rounds[0].live)] = ~rounds[0].live
+    order = torch.cat([every.live.nonzero()[:, 0], spare.nonzero()[:, 0]])[: training.prompts]
+    return Groups(*(column[order] for column in every))
 
 
 def draw(
@@ -145,22 +179,22 @@ def draw(
     sources: Sequence[torch.Generator],
     spent: Tensor,
 ) -> Draw:
-    """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before, this step). ``actions``: the prompt of each completion, right."""
+    """One rollout of every run; books the completions it cost in ``spent``, ``[2, B]`` (before,
+    this step). ``actions``: the prompt of each completion, right.
+    """
     rates = torch.sigmoid(setting.logits(theta))
-    prompts, right, costs = zip(
-        *(
-            _groups(rate, setting, training, source)
-            for rate, source in zip(rates, sources, strict=True)
-        ),
-        strict=True,
-    )
+    runs = [
+        _groups(rate, setting, training, source)
+        for rate, source in zip(rates, sources, strict=True)
+    ]
     spent[0] += spent[1]
-    spent[1] = torch.tensor(costs, dtype=spent.dtype)
-    correct = torch.stack(right).flatten(1)
+    spent[1] = torch.tensor([drawn for _, drawn in runs], dtype=spent.dtype)
+    correct = torch.stack([groups.right for groups, _ in runs]).flatten(1)
     reward = correct.double()
     if training.placebo:
         reward = shuffled(reward, sources, training.prompts)
-    rows = torch.stack(prompts).repeat_interleave(training.samples, dim=1)
+    prompts = torch.stack([groups.prompts for groups, _ in runs])
+    rows = prompts.repeat_interleave(training.samples, dim=1)
     return Draw(
         (rows, correct), torch.ones_like(correct)[..., None], reward, torch.zeros_like(correct)
     )
@@ -187,38 +221,41 @@ def train(
 
     Args:
         recipes: one or several.
-        setting, training: settings; None: the defaults. ``training.prompts`` of the set are drawn each step, without replacement.
+        setting, training: settings; None: the defaults. ``training.prompts`` of the set are drawn
+            each step, without replacement.
         seeds: how many (0 … n-1), or which.
         learning_rates: per recipe name, in place of ``training.learning_rate``.
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact, of the policy), ``pass_at_8`` the
-        mean of 1 - (1 - p)^8, ``bucket_0`` … the mean pass rate of each bucket, hardest first; ``rollouts`` completions drawn before this step; of the batch: ``reward``, ``silent`` (share of groups
-        without a signal), ``all_right``, ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``, ``norm_clipped``.
+        One row per recipe, seed and recorded step. ``pass_rate`` is the mean over the set (exact,
+        of the policy), ``pass_at_8`` the mean of 1 - (1 - p)^8, ``bucket_0`` … the mean pass rate
+        of each bucket, hardest first; ``rollouts`` completions drawn before this step; of the
+        batch: ``reward``, ``silent`` (share of groups without a signal), ``all_right``,
+            ``all_wrong``; of the update: ``loss``, ``gradient_norm``, ``clip_fraction``,
+            ``norm_clipped``.
 
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
-    setting, training = (
-        setting or Difficulty(),
-        training or Training(prompts=(setting or Difficulty()).prompts),
-    )
+    setting = setting or Difficulty()
+    training = training or replace(TRAINING, prompts=setting.prompts)
     if training.prompts > setting.prompts:
         raise ValueError(
-            f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected at most that."
+            f"a step has {training.prompts} prompts but the set only {setting.prompts}: expected "
+            f"at most that."
         )
-    chosen = trainable(recipes)
-    spent = torch.zeros(2, len(generators(seeds)[0]) * len(chosen), dtype=torch.float64)
+    recipes = trainable(recipes)
+    spent = torch.zeros(2, len(seed_numbers(seeds)) * len(recipes), dtype=torch.float64)
     return learn(
-        chosen,
+        recipes,
         torch.zeros(setting.features or setting.prompts, dtype=torch.float64),
         lambda theta, sources: draw(theta, setting, training, sources, spent),
         partial(logp_of, setting),
         training,
         seeds=seeds,
         max_new_tokens=1,
-        observe=lambda theta, batch, seen: _columns(theta, setting, training, batch, seen, spent),
+        observe=lambda theta, batch, stats: _columns(theta, setting, training, batch, stats, spent),
         learning_rates=learning_rates,
         progress=progress,
     )
@@ -229,7 +266,7 @@ def _columns(
     setting: Difficulty,
     training: Training,
     batch: Draw | None,
-    seen: Seen | None,
+    stats: UpdateStats | None,
     spent: Tensor,
 ) -> dict[str, Tensor]:
     rates = torch.sigmoid(setting.logits(theta))
@@ -243,10 +280,11 @@ def _columns(
         ("reward", "silent", "all_right", "all_wrong", "loss", "gradient_norm"), nothing
     )
     columns |= dict.fromkeys(("clip_fraction", "norm_clipped"), nothing)
-    if batch is None or seen is None:
+    if batch is None or stats is None:
         return columns
     right = batch.actions[1].reshape(len(rates), training.prompts, -1)
-    all_right, all_wrong = right.all(-1).double().mean(1), (~right).all(-1).double().mean(1)
+    all_right = right.all(-1).double().mean(1)
+    all_wrong = (~right).all(-1).double().mean(1)
     columns |= {
         "reward": batch.reward.mean(1),
         "silent": all_right + all_wrong,
@@ -254,17 +292,19 @@ def _columns(
         "all_wrong": all_wrong,
     }
     columns |= {
-        "loss": seen.loss,
-        "gradient_norm": seen.gradient_norm,
-        "norm_clipped": seen.norm_clipped,
+        "loss": stats.loss,
+        "gradient_norm": stats.gradient_norm,
+        "norm_clipped": stats.norm_clipped,
     }
-    return columns | {"clip_fraction": seen.clipped.abs().mean((1, 2))}
+    return columns | {"clip_fraction": stats.clipped.abs().mean((1, 2))}
 
 
 def first_reaching(
     table: pd.DataFrame, column: str = "bucket_0", target: float = 0.9
 ) -> pd.DataFrame:
-    """Step, and completions drawn, at which a column first reaches the target: ``recipe, seed, step, rollouts``; NaN where it never does."""
+    """Step, and completions drawn, at which a column first reaches the target:
+    ``recipe, seed, step, rollouts``; NaN where it never does.
+    """
     if column not in table:
         raise ValueError(
             f"column is '{column}': expected a column of the table: {', '.join(table.columns)}."

@@ -1,12 +1,14 @@
-r"""The expected update of the stopping toy: no sampling, every length up to the cap enumerated in float64. Level of evidence: exact.
+r"""The expected update of the stopping toy: no sampling, every length up to the cap enumerated in
+float64. Level of evidence: exact.
 
 On policy every surrogate of the catalog has ratio 1 and gate 1, so the expected gradient is
 
 .. math:: -\nabla\mathcal L = \mathbb E\Big[\sum_i A_i\,W_i \sum_t \nabla\log\pi(o_{it})\Big]
 
-A depends on K, how many of the group are right (binomial), and W on the completion's own length n and, for token means, on the total
-length of the others. The distribution of a sum of independent lengths is a product of Fourier transforms; all K are added before the
-one transform back, since W is linear in it.
+A depends on K, how many of the group are right (binomial), and W on the completion's own length n
+and, for token means, on the total length of the others. The distribution of a sum of independent
+lengths is a product of Fourier transforms; all K are added before the one transform back, since W
+is linear in it.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from ..objective import axes
 from ..objective.filters import drop_dead_groups
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from .stopping import Stopping, columns_at
-from .training import Training, tidy, trainable
+from .stopping import TRAINING, Stopping, columns_at
+from .training import Training, run_table, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,10 +40,12 @@ SCALES = (adv.unscaled, adv.group_std, adv.leave_one_out_std, adv.group_mean_sca
 class Enumerated:
     """What the expectation is made of, for one policy.
 
-    ``length``: ``[T]`` 1 … cap. ``chance``: ``[2, T]`` probability of each length given the branch (right, wrong). ``score``: ``[2, T]``
-    expected score of the branch's stop logit, on the event of that length. ``attempt``: ``[2]`` expected score of the attempt logit
-    given the branch. ``spectrum``: ``[2, F]`` Fourier transform of ``chance``, wide enough for the tokens of the whole step.
-    ``right``: ``[G+1]`` binomial probability of K right in a group. ``live``: ``[G+1]``, 1 where rewards of the group differ.
+    ``length``: ``[T]`` 1 … cap. ``chance``: ``[2, T]`` probability of each length given the branch
+    (right, wrong). ``score``: ``[2, T]`` expected score of the branch's stop logit, on the event of
+    that length. ``attempt``: ``[2]`` expected score of the attempt logit given the branch.
+    ``spectrum``: ``[2, F]`` Fourier transform of ``chance``, wide enough for the tokens of the
+    whole step. ``right``: ``[G+1]`` binomial probability of K right in a group. ``live``:
+    ``[G+1]``, 1 where rewards of the group differ.
     """
 
     length: Tensor
@@ -56,13 +60,15 @@ class Enumerated:
 
 def enumerate_lengths(theta: Tensor, policy: Stopping, training: Training) -> Enumerated:
     """Every length of either branch, with its probability and score, ``theta`` ``[3]``."""
-    s, decisions = torch.sigmoid(theta[:2])[:, None], policy.cap - policy.offset
+    s = torch.sigmoid(theta[:2])[:, None]
+    decisions = policy.cap - policy.offset
     n = torch.arange(policy.cap + 1)[1:].double() - policy.offset
     stops = torch.where(n > 0, s * (1 - s) ** (n - 1), 0.0)
     runs_out = torch.where(n == decisions, (1 - s) ** decisions, 0.0)
     chance = stops + runs_out
     score = stops * (1 - s * n) - runs_out * s * n
-    z, p = torch.sigmoid(theta[2]), policy.pass_rate(theta)[0]
+    z = torch.sigmoid(theta[2])
+    p = policy.pass_rate(theta)[0]
     slipped = (z - p) * (1 - z)  # a right attempt that slipped has score 1 - z and is wrong
     wrong = (slipped - (1 - z) * z) / (1 - p)
     attempt = torch.stack([1 - z, wrong]) if policy.offset else torch.zeros(2, dtype=torch.float64)
@@ -86,19 +92,24 @@ def enumerate_lengths(theta: Tensor, policy: Stopping, training: Training) -> En
 
 
 def advantage_table(recipe: Recipe, samples: int) -> Tensor:
-    """``[2, G+1]`` advantage of a right and of a wrong completion when K of G are right, from the recipe itself."""
+    """``[2, G+1]`` advantage of a right and of a wrong completion when K of G are right, from the
+    recipe itself.
+    """
     table = torch.zeros(2, samples + 1, dtype=torch.float64)
     for k in range(samples + 1):
         rollouts = Rollouts.from_lengths(
             [1] * samples, rewards=[1.0] * k + [0.0] * (samples - k), max_new_tokens=1
         )
         advantage = recipe.plan(rollouts).advantage[:, 0]
-        table[0, k], table[1, k] = advantage[0] * (k > 0), advantage[-1] * (k < samples)
+        table[0, k] = advantage[0] * (k > 0)
+        table[1, k] = advantage[-1] * (k < samples)
     return table
 
 
 def _alone(weight: Callable[[Tensor, float, float], Tensor]) -> Callable[..., Tensor]:
-    """Weight that looks at its own length only: the number of completions N, and C, are all it may use besides."""
+    """Weight that looks at its own length only: the number of completions N, and C, are all it may
+    use besides.
+    """
 
     def expected(
         parts: Enumerated, mass: Tensor, rows: float, training: Training, recipe: Recipe, cap: int
@@ -112,7 +123,9 @@ def _alone(weight: Callable[[Tensor, float, float], Tensor]) -> Callable[..., Te
 
 
 def _total(parts: Enumerated, transform: Tensor) -> Tensor:
-    """``[2, T]`` expectation of 1/(n + rest) for each own length n, where ``transform`` ``[2, F]`` is that of the rest."""
+    """``[2, T]`` expectation of 1/(n + rest) for each own length n, where ``transform`` ``[2, F]``
+    is that of the rest.
+    """
     rest = torch.fft.irfft(transform, parts.width)
     reach = parts.width - len(parts.length)
     index = parts.length[:, None].long() + torch.arange(reach)[None]
@@ -120,7 +133,9 @@ def _total(parts: Enumerated, transform: Tensor) -> Tensor:
 
 
 def _others(parts: Enumerated, mass: Tensor, training: Training) -> Tensor:
-    """``[2, F]`` transform of the total length of the other G-1 completions, weighted by ``mass`` ``[2, G+1]`` over K."""
+    """``[2, F]`` transform of the total length of the other G-1 completions, weighted by ``mass``
+    ``[2, G+1]`` over K.
+    """
     right, wrong = parts.spectrum
     k = torch.arange(training.samples + 1)[:, None]
     own = torch.stack([right ** (k - 1).clamp(min=0), right**k])
@@ -180,10 +195,12 @@ EXPECTED: Mapping[axes.Choice, Callable[..., Tensor]] = {
 def expected_gradient(
     recipe: Recipe, theta: Tensor, policy: Stopping, training: Training
 ) -> Tensor:
-    """``[3]`` exact expectation of minus the gradient of ``Recipe.loss`` at ``theta`` ``[3]`` (stop right, stop wrong, attempt).
+    """``[3]`` exact expectation of minus the gradient of ``Recipe.loss`` at ``theta`` ``[3]`` (stop
+    right, stop wrong, attempt).
 
     Raises:
-        ValueError: the expectation is not available for a choice; the message lists those it is available for.
+        ValueError: the expectation is not available for a choice; the message lists those it is
+            available for.
     """
     _available(recipe, policy, training)
     parts = enumerate_lengths(theta, policy, training)
@@ -217,22 +234,25 @@ def _inverse_prompts(recipe: Recipe, parts: Enumerated, training: Training) -> T
 def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
     """Raise where the enumeration does not cover a choice."""
     allowed = {"baseline": BASELINES, "scale": SCALES, "aggregation": tuple(EXPECTED)}
-    for axis, known in allowed.items():
-        if axes.function_of(getattr(recipe, axis)) not in known:
-            names = ", ".join(choice.__name__ for choice in known)
+    for axis, covered in allowed.items():
+        if axes.function_of(getattr(recipe, axis)) not in covered:
+            names = ", ".join(choice.__name__ for choice in covered)
             raise ValueError(
-                f"{recipe.name}: no exact expectation for the {axis} {axes.describe(getattr(recipe, axis))}: expected one of "
+                f"{recipe.name}: no exact expectation for the {axis} "
+                f"{axes.describe(getattr(recipe, axis))}: expected one of "
                 f"{names}. Sample it instead: stopping.train."
             )
     narrows = [f for f in recipe.filters if axes.function_of(f) is not drop_dead_groups]
     if recipe.rewards or narrows or recipe.kl is not None or recipe.correction is not None:
         raise ValueError(
-            f"{recipe.name} shapes rewards, masks, corrects or has a KL term, which the expectation does not cover: "
+            f"{recipe.name} shapes rewards, masks, corrects or has a KL term, which the "
+            f"expectation does not cover: "
             "expected a recipe without, recipe.but(kl=None) say. Or sample it: stopping.train."
         )
     if len(policy.attempts) > 1 or policy.truncated_fails:
         raise ValueError(
-            "the exact flow has one attempt logit and rewards that do not look at length: expected right=<number>."
+            "the exact flow has one attempt logit and rewards that do not look at length: expected "
+            "right=<number>."
         )
     if (
         training.updates > 1
@@ -241,7 +261,8 @@ def _available(recipe: Recipe, policy: Stopping, training: Training) -> None:
         or training.placebo
     ):
         raise ValueError(
-            "the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no max_norm, no placebo."
+            "the exact flow is plain SGD on policy: expected optimizer='sgd', updates=1, no "
+            "max_norm, no placebo."
         )
 
 
@@ -260,20 +281,23 @@ def flow(
         learning_rates: per recipe name.
 
     Returns:
-        As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm`` is that of the expectation.
+        As ``stopping.train`` with one "seed" 0; what belongs to a batch is NaN, ``gradient_norm``
+        is that of the expectation.
     """
-    policy, training = policy or Stopping(), training or Training()
-    chosen, rows = trainable(recipes), []
+    policy = policy or Stopping()
+    training = training or TRAINING
+    recipes = trainable(recipes)
     rates = torch.tensor(
-        [(learning_rates or {}).get(one.name, training.learning_rate) for one in chosen],
+        [(learning_rates or {}).get(recipe.name, training.learning_rate) for recipe in recipes],
         dtype=torch.float64,
     )
-    theta = policy.start(len(chosen))
+    theta = policy.start(len(recipes))
+    rows = []
     for step in range(training.steps + 1):
         gradient = torch.stack(
             [
-                expected_gradient(one, at, policy, training)
-                for one, at in zip(chosen, theta, strict=True)
+                expected_gradient(recipe, at, policy, training)
+                for recipe, at in zip(recipes, theta, strict=True)
             ]
         )
         if step % training.every == 0 or step == training.steps:
@@ -284,4 +308,4 @@ def flow(
                 )
             )
         theta = theta + rates[:, None] * gradient
-    return tidy([one.name for one in chosen], [0], rows)
+    return run_table([recipe.name for recipe in recipes], [0], rows)

@@ -1,4 +1,6 @@
-"""Truncation in the stopping toy: what to do with a completion that ran into the cap. Four treatments, one base recipe.
+"""Truncation in the stopping toy: what to do with a completion that ran into the cap.
+
+Four treatments, one base recipe.
 
 ``ignored``: it keeps the reward of its branch.
 ``failure``: it is rewarded 0.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 TREATMENTS = ("ignored", "failure", "mask", "soft")
 
 
-def treated(base: Recipe, treatment: str, cache: int) -> Recipe:
+def with_treatment(base: Recipe, treatment: str, cache: int) -> Recipe:
     """The base recipe with one treatment of truncated completions, named after it."""
     one_of("treatment", treatment, TREATMENTS)
     if treatment == "mask":
@@ -54,7 +56,8 @@ def overlong(
 
     Args:
         base: the loss; None: ``dr_grpo``, which has no length bias of its own.
-        policy: None: right completions are long (hazard .03) and a third of them meets the cap of 32; the branch is drawn (p = .5).
+        policy: None: right completions are long (hazard .03) and a third of them meets the cap of
+            32; the branch is drawn (p = .5).
         training: None: 200 steps at learning rate 2.
         treatments: which.
         cache: length of the soft penalty's slope; None: a quarter of the cap.
@@ -67,11 +70,12 @@ def overlong(
     import pandas as pd
 
     policy = policy or Stopping(mode="environment", hazard_right=0.03, hazard_wrong=0.1, cap=32)
-    base, slope = base or by_name("dr_grpo"), cache or policy.cap // 4
+    base = base or by_name("dr_grpo")
+    slope = cache or policy.cap // 4
     training = training or Training(learning_rate=2.0)
     tables = [
         stopping.train(
-            treated(base, name, slope),
+            with_treatment(base, name, slope),
             replace(policy, truncated_fails=name == "failure"),
             training,
             seeds=seeds,

@@ -1,14 +1,18 @@
 r"""The stopping toy: a policy that knows which branch it is on, and only decides when to stop.
 
-A completion first goes right or wrong; then, in branch b, each token is the last one with probability
-:math:`s_b = \sigma(\theta_b)`, up to a cap. The reward is 1 in the right branch whatever the length, so a loss without a length bias has no
-reason to move a stop logit (in expectation, under SGD).
+A completion first goes right or wrong; then, in branch b, each token is the last one with
+probability :math:`s_b = \sigma(\theta_b)`, up to a cap. The reward is 1 in the right branch
+whatever the length, so a loss without a length bias has no reason to move a stop logit (in
+expectation, under SGD).
 
 Modes:
-    ``learnable``: the branch is the policy's own first token, a logit that learns. The pass rate goes to 1.
-    ``environment``: the branch is drawn for the policy, with a fixed pass rate, and is no token. Only lengths can move.
-    ``slip``: learnable, but an attempt that was right turns out wrong with probability ``slip``; the policy sees the outcome before
-    it decides to stop. Reward rises, then stays, and wrong completions never die out.
+    ``learnable``: the branch is the policy's own first token, a logit that learns. The pass rate
+        goes to 1.
+    ``environment``: the branch is drawn for the policy, with a fixed pass rate, and is no token.
+        Only lengths can move.
+    ``slip``: learnable, but an attempt that was right turns out wrong with probability ``slip``;
+        the policy sees the outcome before it decides to stop. Reward rises, then stays, and wrong
+        completions never die out.
 """
 
 from __future__ import annotations
@@ -35,25 +39,15 @@ from ..checks import (
     shown,
     whole_number,
 )
+from ..draws import generators, shuffled, uniform
 from ..objective.catalog import AnyRecipe
-from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from .training import (
-    Draw,
-    Seen,
-    Training,
-    differentiate,
-    generators,
-    learn,
-    needs_reference,
-    shuffled,
-    trainable,
-    uniform,
-)
+from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TRAINING = Training(steps=300, learning_rate=2.0)
 MODES = ("learnable", "environment", "slip")
 
 
@@ -63,10 +57,11 @@ class Stopping:
 
     Args:
         mode: ``learnable``, ``environment`` or ``slip``.
-        right: probability of the right branch (of a right attempt in ``slip``). One number: all prompts share one attempt logit. A tuple:
-            one prompt each, with an attempt logit of its own; the stop logits are shared by all.
+        right: probability of the right branch (of a right attempt in ``slip``). One number: all
+            prompts share one attempt logit. A tuple: one prompt each, with an attempt logit of its
+            own; the stop logits are shared by all.
         hazard_right, hazard_wrong: probability that a token is the last one, per branch.
-        cap: no completion has more tokens; who reaches it without stopping is truncated.
+        cap: no completion has more tokens; one that reaches it without stopping is truncated.
         slip: probability that a right attempt turns out wrong; only in mode ``slip``.
         truncated_fails: a truncated completion is rewarded 0 in the right branch too.
     """
@@ -82,10 +77,10 @@ class Stopping:
     def __post_init__(self) -> None:
         one_of("mode", self.mode, MODES)
         whole_number("cap", self.cap, 2, 10**5)
-        instance("truncated_fails", self.truncated_fails, bool)
         for name in ("hazard_right", "hazard_wrong", "slip"):
             number(name, getattr(self, name), 1e-9, 1 - 1e-9)
         check_of(tuple[OpenProbability, ...])("right", self.attempts)
+        instance("truncated_fails", self.truncated_fails, bool)
 
     @property
     def attempts(self) -> tuple[float, ...]:
@@ -114,23 +109,28 @@ class Stopping:
 
 
 def length_given_branch(stop_logit: Tensor, policy: Stopping) -> Tensor:
-    r"""Expected tokens of a completion, truncation included: :math:`\mathrm{offset} + (1 - (1-s)^D) / s` with D decisions at most."""
-    s, decisions = torch.sigmoid(stop_logit), policy.cap - policy.offset
+    r"""Expected tokens of a completion, truncation included:
+    :math:`\mathrm{offset} + (1 - (1-s)^D) / s` with D decisions at most.
+    """
+    s = torch.sigmoid(stop_logit)
+    decisions = policy.cap - policy.offset
     return policy.offset + (1 - (1 - s) ** decisions) / s
 
 
-# --- sampling -------------------------------------------------------------------------------------------------------------
+# --- sampling -------------------------------------------------------------------------------------
 
 
 def draw(
     theta: Tensor, policy: Stopping, training: Training, sources: Sequence[torch.Generator]
 ) -> Draw:
-    """One rollout of every seed, token by token: a token stops where its uniform number is below the hazard of its branch.
+    """One rollout of every seed, token by token: a token stops where its uniform number is below
+    the hazard of its branch.
 
-    ``actions`` are whether the attempt was right, whether the branch is ``[S, N]``, and which token stopped ``[S, N, T]``.
+    ``actions`` are whether the attempt was right, whether the branch is ``[S, N]``, and which token
+    stopped ``[S, N, T]``.
     """
-    rows, decisions = len(training.group), policy.cap - policy.offset
-    u = uniform(sources, rows, 2 + decisions)
+    decisions = policy.cap - policy.offset
+    u = uniform(sources, len(training.group), 2 + decisions)
     chance = torch.sigmoid(theta[:, 2:])
     if len(policy.attempts) > 1:
         chance = chance.repeat_interleave(training.samples, dim=1)
@@ -143,7 +143,8 @@ def draw(
         truncated, decisions, stops.byte().argmax(-1) + 1
     )  # argmax: the first that stops
     place = torch.arange(1, policy.cap + 1)
-    running, last = place <= length[..., None], (place == length[..., None]) & ~truncated[..., None]
+    running = place <= length[..., None]
+    last = (place == length[..., None]) & ~truncated[..., None]
     reward = (right & ~(truncated & policy.truncated_fails)).double()
     if training.placebo:
         reward = shuffled(reward, sources, training.prompts)
@@ -151,7 +152,9 @@ def draw(
 
 
 def logp_of(policy: Stopping, samples: int, theta: Tensor, actions: tuple[Tensor, ...]) -> Tensor:
-    """``[N, T]`` log-probability of each token of one seed's completions, ``samples`` of each prompt in a row."""
+    """``[N, T]`` log-probability of each token of one seed's completions, ``samples`` of each
+    prompt in a row.
+    """
     attempt, right, last = actions
     stop = torch.where(right, theta[0], theta[1])
     tokens = torch.where(last, logsigmoid(stop)[:, None], logsigmoid(-stop)[:, None])
@@ -182,12 +185,14 @@ def train(
         progress: a bar on a terminal.
 
     Returns:
-        One row per recipe, seed and recorded step; see ``columns_at``. The last row of a run has no batch: NaN there.
+        One row per recipe, seed and recorded step; see ``columns_at``. The last row of a run has no
+        batch: NaN there.
 
     Raises:
         ValueError: a setting is out of range, or a recipe needs a field that the toy does not have.
     """
-    policy, training = policy or Stopping(), training or Training()
+    policy = policy or Stopping()
+    training = training or TRAINING
     fit_prompts(policy, training)
     return learn(
         trainable(recipes),
@@ -197,7 +202,7 @@ def train(
         training,
         seeds=seeds,
         max_new_tokens=policy.cap,
-        observe=lambda theta, batch, seen: columns_at(theta, policy, batch, seen),
+        observe=lambda theta, batch, stats: columns_at(theta, policy, batch, stats),
         learning_rates=learning_rates,
         progress=progress,
     )
@@ -207,25 +212,25 @@ def fit_prompts(policy: Stopping, training: Training) -> None:
     """A tuple of attempt probabilities is one prompt each."""
     if len(policy.attempts) not in (1, training.prompts):
         raise ValueError(
-            f"right has {len(policy.attempts)} entries but prompts is {training.prompts}: expected one per prompt."
+            f"right has {len(policy.attempts)} entries but prompts is {training.prompts}: expected "
+            f"one per prompt."
         )
 
 
 def columns_at(
-    theta: Tensor, policy: Stopping, batch: Draw | None, seen: Seen | None
+    theta: Tensor, policy: Stopping, batch: Draw | None, stats: UpdateStats | None
 ) -> dict[str, Tensor]:
     """The table's columns, each ``[S]``.
 
-    Of the policy, exact: ``pass_rate``, ``length_right``, ``length_wrong`` (expected tokens given the branch), ``gap`` (wrong minus
-    right), ``stop_right``, ``stop_wrong`` (logits), ``stop_gap`` (right minus wrong: positive where wrong ones run on), ``attempt``
-    (logit, mean over prompts; one column per prompt, ``pass_rate_0`` …, where there are several).
-    Of the batch: ``reward``, ``length``, ``truncated``. Of the update: ``loss``, ``gradient_norm``, ``clip_fraction`` (share of tokens,
-    over the updates), ``norm_clipped`` (share of the updates in which gradient clipping bound).
+    Of the policy, exact: ``pass_rate``, ``length_right``, ``length_wrong`` (expected tokens given
+    the branch), ``gap`` (wrong minus right), ``stop_right``, ``stop_wrong`` (logits), ``stop_gap``
+    (right minus wrong: positive where wrong ones run on), ``attempt`` (logit, mean over prompts;
+    one column per prompt, ``pass_rate_0`` …, where there are several). Of the batch: ``reward``,
+    ``length``, ``truncated``. Of the update: ``loss``, ``gradient_norm``, ``clip_fraction`` (share
+    of tokens, over the updates), ``norm_clipped`` (share of the updates in which gradient clipping
+    bound).
     """
-    right, wrong = (
-        length_given_branch(theta[:, 0], policy),
-        length_given_branch(theta[:, 1], policy),
-    )
+    right, wrong = (length_given_branch(theta[:, branch], policy) for branch in (0, 1))
     rates = policy.pass_rate(theta)
     nothing = torch.full_like(right, torch.nan)
     columns = {
@@ -244,18 +249,18 @@ def columns_at(
     columns |= dict.fromkeys(("loss", "gradient_norm", "clip_fraction", "norm_clipped"), nothing)
     if rates.shape[1] > 1:
         columns |= {f"pass_rate_{k}": rates[:, k] for k in range(rates.shape[1])}
-    if batch is None or seen is None:
+    if batch is None or stats is None:
         return columns
     tokens = batch.mask.sum((1, 2)).double()
     columns |= {"reward": batch.reward.mean(1), "length": tokens / batch.mask.shape[1]}
     columns |= {
         "truncated": batch.truncated.double().mean(1),
-        "loss": seen.loss,
-        "gradient_norm": seen.gradient_norm,
+        "loss": stats.loss,
+        "gradient_norm": stats.gradient_norm,
     }
     return columns | {
-        "clip_fraction": seen.clipped.abs().sum((1, 2)) / tokens,
-        "norm_clipped": seen.norm_clipped,
+        "clip_fraction": stats.clipped.abs().sum((1, 2)) / tokens,
+        "norm_clipped": stats.norm_clipped,
     }
 
 
@@ -263,12 +268,15 @@ def columns_at(
 def rollouts(
     policy: Stopping, training: Training, seed: Index = 0, theta: Tensor | None = None
 ) -> Rollouts:
-    """One step's completions as checked ``Rollouts``, to look at with the package's other tools; ``theta`` ``[2 + K]``, None: step 0."""
+    """One step's completions as checked ``Rollouts``, to look at with the package's other tools.
+
+    ``theta`` ``[2 + K]``, None: step 0.
+    """
     fit_prompts(policy, training)
     at = policy.start() if theta is None else theta[None]
     if at.shape != policy.start().shape or not at.is_floating_point():
         raise ValueError(f"theta is {shown(theta)}: expected [{policy.start().shape[1]}] numbers.")
-    batch = draw(at, policy, training, generators([seed])[1])
+    batch = draw(at, policy, training, generators([seed]))
     return Rollouts(
         logp=logp_of(policy, training.samples, at[0], tuple(a[0] for a in batch.actions)),
         mask=batch.mask[0],
@@ -277,22 +285,3 @@ def rollouts(
         truncated=batch.truncated[0],
         max_new_tokens=policy.cap,
     )
-
-
-def first_gradient(
-    recipe: Recipe, policy: Stopping, training: Training, *, seeds: int | Sequence[int] = 256
-) -> Tensor:
-    """``[S, 2 + K]`` the sampled gradient of the loss at step 0, one rollout per seed."""
-    fit_prompts(policy, training)
-    (numbers, sources), log_probs = generators(seeds), partial(logp_of, policy, training.samples)
-    theta, chosen = policy.start(len(numbers)), trainable(recipe)
-    batch = draw(theta, policy, training, sources)
-    others = (
-        {"ref_logp": torch.vmap(log_probs)(theta, batch.actions)[:, None]}
-        if needs_reference(chosen[0])
-        else {}
-    )
-    apart = Draw(tuple(a[:, None] for a in batch.actions), *(field[:, None] for field in batch[1:]))
-    return differentiate(chosen, log_probs, theta[:, None], apart, others, training, policy.cap)[0][
-        :, 0
-    ]

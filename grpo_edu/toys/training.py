@@ -1,10 +1,13 @@
-"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step. All seeds and recipes in one tensor program.
+"""How every toy learns: draw, build ``Rollouts``, differentiate ``Recipe.loss``, step.
 
-A toy gives three things: its parameters at step 0, ``draw`` (one rollout of every run) and ``logp_of`` (log-probs of what was drawn, for
-one run). ``learn`` does the rest, and the only thing that teaches the policy is ``Recipe.loss``.
+All seeds and recipes in one tensor program.
 
-Simplified against a real trainer: several updates per rollout are passes over the whole rollout, not slices of it, and the frozen
-reference policy is the policy at step 0.
+A toy gives three things: its parameters at step 0, ``draw`` (one rollout of every run) and
+``logp_of`` (log-probs of what was drawn, for one run). ``learn`` does the rest, and the only thing
+that teaches the policy is ``Recipe.loss``.
+
+Simplified against a real trainer: several updates per rollout are passes over the whole rollout,
+not slices of it, and the frozen reference policy is the policy at step 0.
 """
 
 from __future__ import annotations
@@ -18,74 +21,52 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..checks import Probability, check_of, instance, number, one_of, whole_number
-from ..objective import axes
+from ..checks import Probability, check_of, instance
+from ..draws import generators, seed_numbers
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
+from ..settings import check_training, setting
 from ..weights import factors, split
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OPTIMIZERS = ("sgd", "adamw")
-ABSENT = (
-    "greedy_reward",
-    "value",
-    "token_reward",
-    "sampler_logp",
-)  # what no toy has; ``advantage`` comes from the baseline
+# fields of Rollouts that no toy has
+ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "given_advantage")
 LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 
 
 @dataclass(frozen=True)
 class Training:
-    """Everything a class would turn.
+    """Everything a class would turn. Each toy has its own defaults, ``TRAINING`` in its module.
 
-    Args:
-        steps: rollouts drawn.
-        prompts: prompts per step, P.
-        samples: completions per prompt, G; at least 2.
-        learning_rate: of the optimiser.
-        optimizer: ``sgd`` or ``adamw`` (no weight decay).
-        betas: AdamW's.
-        updates: optimiser steps on one rollout; from the second on the policy is stale and a clip can act.
-        micro_batches: slices of the step; only the micro-batch scope looks at them.
-        max_norm: the gradient of each seed is scaled down to this norm; None: never.
-        placebo: rewards are shuffled inside each prompt group, so that nothing can be learnt from them.
-        every: a row of the table each so many steps, and one at the end.
+    ``betas`` are AdamW's, which has no weight decay; the table gets a row every ``every`` steps and
+    one at the end.
+
+    Raises:
+        ValueError: a setting is out of range; names it.
     """
 
-    steps: int = 200
-    prompts: int = 8
-    samples: int = 8
-    learning_rate: float = 1.0
-    optimizer: str = "sgd"
+    steps: int = setting(200, "Rollouts.")
+    prompts: int = setting(8, "Prompts per step, P.")
+    samples: int = setting(8, "Completions per prompt, G; at least 2.")
+    learning_rate: float = setting(1.0, "Learning rate (of the first recipe, see --match).")
+    optimizer: str = setting("sgd", "sgd or adamw.")
     betas: tuple[float, float] = (0.9, 0.95)
-    updates: int = 1
-    micro_batches: int = 1
-    max_norm: float | None = None
-    placebo: bool = False
+    updates: int = setting(1, "Optimiser steps on one rollout; the clip acts from the second on.")
+    micro_batches: int = setting(1, "Slices of the step; only the micro-batch scope looks at them.")
+    max_norm: float | None = setting(None, "Scale each seed's gradient down to this norm.")
+    placebo: bool = setting(False, "Shuffle rewards inside each group: nothing can be learnt.")
     every: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("steps", 1),
-            ("prompts", 1),
-            ("samples", 2),
-            ("updates", 1),
-            ("micro_batches", 1),
-            ("every", 1),
-        ):
-            whole_number(name, getattr(self, name), least, 10**6)
-        one_of("optimizer", self.optimizer, OPTIMIZERS)
-        number("learning_rate", self.learning_rate, 1e-12, 1e12)
+        check_training(self, every=1)
         check_of(tuple[Probability, Probability])("betas", self.betas)
         instance("placebo", self.placebo, bool)
-        if self.max_norm is not None:
-            number("max_norm", self.max_norm, 1e-12, 1e12)
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
-                f"micro_batches is {self.micro_batches}: expected at most prompts x samples = {self.prompts * self.samples}."
+                f"micro_batches is {self.micro_batches}: expected at most prompts x samples = "
+                f"{self.prompts * self.samples}."
             )
 
     @property
@@ -102,8 +83,8 @@ def _group(prompts: int, samples: int) -> Tensor:
 class Draw(NamedTuple):
     """One rollout of every run, B of them.
 
-    ``actions``: what ``logp_of`` reads, each ``[B, ...]``; ``mask``: ``[B, N, T]`` bool; ``reward``: ``[B, N]`` float64;
-    ``truncated``: ``[B, N]`` bool.
+    ``actions``: what ``logp_of`` reads, each ``[B, ...]``; ``mask``: ``[B, N, T]`` bool;
+    ``reward``: ``[B, N]`` float64; ``truncated``: ``[B, N]`` bool.
     """
 
     actions: tuple[Tensor, ...]
@@ -112,9 +93,13 @@ class Draw(NamedTuple):
     truncated: Tensor
 
 
-class Seen(NamedTuple):
-    """What the updates on one rollout left to look at; ``clipped`` is ``[B, N, T]``, the share of the updates in which the gate of
-    a token was 0, with the sign of its advantage; the others are ``[B]``."""
+class UpdateStats(NamedTuple):
+    """What the updates on one rollout left to look at.
+
+    ``loss`` and ``gradient_norm`` ``[B]``: of the first update; ``norm_clipped`` ``[B]``: share of
+    the updates whose gradient was scaled down; ``clipped`` ``[B, N, T]``: share of the updates in
+    which the gate of a token was 0, with the sign of its advantage.
+    """
 
     loss: Tensor
     gradient_norm: Tensor
@@ -122,74 +107,49 @@ class Seen(NamedTuple):
     clipped: Tensor
 
 
-def generators(seeds: int | Sequence[int]) -> tuple[list[int], list[torch.Generator]]:
-    """Seed numbers (an int n is 0 … n-1) and one generator each: a seed draws the same alone or among others."""
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not numbers or len(set(numbers)) < len(numbers) or any(n < 0 for n in numbers):
-        raise ValueError(
-            f"seeds is {seeds}: expected a positive number, or a list of different whole numbers."
-        )
-    return numbers, [torch.Generator().manual_seed(number) for number in numbers]
+class Gradient(NamedTuple):
+    """One gradient of S seeds and R recipes, and what it leaves.
+
+    ``gradient`` ``[S, R, ...]``; ``loss`` ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None
+    in the first update on a rollout, where every ratio is 1; ``plans``: one per recipe.
+    """
+
+    gradient: Tensor
+    loss: Tensor
+    clipped: Tensor | None
+    plans: Sequence[Plan]
 
 
-def uniform(sources: Sequence[torch.Generator], *shape: int) -> Tensor:
-    """``[B, *shape]`` uniform numbers in [0, 1), each run from its own generator."""
-    return torch.stack(
-        [torch.rand(shape, generator=source, dtype=torch.float64) for source in sources]
-    )
+class Limited(NamedTuple):
+    """Gradients after the limit on their norm: ``gradient`` ``[B, ...]``, ``norm`` before,
+    ``bound`` 1 where it acted, both ``[B]``.
+    """
 
-
-def shuffled(reward: Tensor, sources: Sequence[torch.Generator], prompts: int) -> Tensor:
-    """``[B, N]`` rewards in a random order inside each prompt group: the placebo."""
-    grouped = reward.reshape(len(reward), prompts, -1)
-    order = uniform(sources, *grouped.shape[1:]).argsort(dim=-1)
-    return grouped.gather(-1, order).reshape(reward.shape)
+    gradient: Tensor
+    norm: Tensor
+    bound: Tensor
 
 
 def trainable(recipes: Recipe | Sequence[Recipe]) -> list[Recipe]:
-    """The recipes as a list, with distinct names, none asking for a field that no toy has."""
-    chosen = [recipes] if isinstance(recipes, Recipe) else list(recipes)
-    names = [one.name for one in chosen]
-    if not chosen or len(set(names)) < len(names):
+    """The recipes as a list.
+
+    Raises:
+        ValueError: no recipe, two of one name, or one that needs a field that no toy has.
+    """
+    recipes = [recipes] if isinstance(recipes, Recipe) else list(recipes)
+    names = [recipe.name for recipe in recipes]
+    if not recipes or len(set(names)) < len(names):
         raise ValueError(
-            f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each with its own name."
+            f"recipes are named {', '.join(names) or 'not at all'}: expected at least one, each "
+            f"with its own name."
         )
-    for one in chosen:
-        if missing := lacking(one, ABSENT):
+    for recipe in recipes:
+        if missing := recipe.lacking(ABSENT):
             raise ValueError(
-                f"{one.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not have: take another."
+                f"{recipe.name} needs rollouts.{', rollouts.'.join(missing)}, which a toy does not "
+                f"have: take another."
             )
-    return chosen
-
-
-def lacking(recipe: Recipe, absent: Sequence[str]) -> list[str]:
-    """The fields of ``Rollouts`` that a recipe cannot do without, among those that are absent; an advantage from outside is one."""
-    asked = set().union(*(axes.inputs_of(c, required=True) for c in choices(recipe)))
-    return sorted(
-        asked & {*absent} | ({"advantage"} & axes.inputs_of(recipe.baseline, required=True))
-    )
-
-
-def choices(recipe: Recipe) -> list[axes.Choice]:
-    """Every choice of a recipe that is not None."""
-    single = (
-        recipe.baseline,
-        recipe.scale,
-        recipe.surrogate,
-        recipe.aggregation,
-        recipe.correction,
-        recipe.kl,
-    )
-    return [
-        c
-        for c in (*single, recipe.kl_aggregation, *recipe.rewards, *recipe.filters)
-        if c is not None
-    ]
-
-
-def needs_reference(recipe: Recipe) -> bool:
-    """True where a choice looks at ``ref_logp``."""
-    return any("ref_logp" in axes.inputs_of(choice) for choice in choices(recipe))
+    return recipes
 
 
 def differentiate(
@@ -201,8 +161,8 @@ def differentiate(
     training: Training,
     max_new_tokens: int,
     plans: Sequence[Plan] = (),
-) -> tuple[Tensor, Tensor, Tensor | None, Sequence[Plan]]:
-    """Gradient of ``Recipe.loss`` by the parameters, ``[S, R, ...]`` for S seeds and R recipes, and what it leaves.
+) -> Gradient:
+    """Gradient of ``Recipe.loss`` by the parameters, for S seeds and R recipes.
 
     Runs share no parameter, so the gradient of the sum of their losses holds the gradient of each.
 
@@ -213,21 +173,17 @@ def differentiate(
         others: ``old_logp`` and ``ref_logp``, ``[S, R, N, T]``, where there are any.
         training, max_new_tokens: settings.
         plans: one per recipe, made by an earlier update on the same rollout; empty: made here.
-
-    Returns:
-        Gradient ``[S, R, ...]``; loss ``[S, R]``; ``clipped`` (-1, 0, 1) ``[S, R, N, T]``, None in the first update on a rollout, where
-        every ratio is 1; the plans.
     """
-    group, micro_batch = (
-        training.group,
-        _slices(training.prompts * training.samples, training.micro_batches),
-    )
+    group = training.group
+    micro_batch = _slices(len(group), training.micro_batches)
 
     def one_seed(
         theta: Tensor, draw: Draw, others: Mapping[str, Tensor], plans: Sequence[Sequence[Tensor]]
     ) -> tuple[Tensor, list[Tensor], list[tuple[Tensor, ...]]]:
         logp = torch.vmap(logp_of)(theta, draw.actions).unbind()
-        losses, clipped, made = [], [], []
+        losses = []
+        clipped = []
+        made = []
         for r, recipe in enumerate(recipes):
             rollouts = Rollouts.unchecked(
                 logp=logp[r],
@@ -246,17 +202,17 @@ def differentiate(
                     (factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign()
                 )
             else:  # on policy still: nothing is clipped
-                made.append((now.mask, now.advantage, now.weight, now.kl_weight))
+                made.append((now.mask, now.advantage, now.W, now.W_kl))
         return torch.stack(losses), clipped, made
 
     leaf = theta.detach().requires_grad_()
-    given = [(plan.mask, plan.advantage, plan.weight, plan.kl_weight) for plan in plans]
+    given = [(plan.mask, plan.advantage, plan.W, plan.W_kl) for plan in plans]
     loss, clipped, made = torch.vmap(one_seed)(leaf, draw, dict(others), given)
     loss.sum().backward()
     assert leaf.grad is not None
     if not plans:
-        return leaf.grad, loss.detach(), None, [Plan(*fields) for fields in made]
-    return leaf.grad, loss.detach(), torch.stack(clipped, 1).detach(), plans
+        return Gradient(leaf.grad, loss.detach(), None, [Plan(*fields) for fields in made])
+    return Gradient(leaf.grad, loss.detach(), torch.stack(clipped, 1).detach(), plans)
 
 
 @cache
@@ -264,20 +220,23 @@ def _slices(rows: int, parts: int) -> Tensor:
     return split(rows, parts)
 
 
-def clip_norm(gradient: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Each run's gradient ``[B, ...]`` scaled down to ``max_norm``; its norm before, and 1 where the limit bound, both ``[B]``."""
+def clip_norm(gradient: Tensor, max_norm: float | None) -> Limited:
+    """Each run's gradient ``[B, ...]`` scaled down to ``max_norm``; None: as it is."""
     norm = gradient.flatten(1).norm(dim=1)
     bound = torch.zeros_like(norm) if max_norm is None else (norm > max_norm).to(norm.dtype)
     scale = torch.where(
         bound > 0, (max_norm or 1.0) / norm.clamp(min=torch.finfo(norm.dtype).tiny), 1.0
     )
-    return gradient * scale.reshape(-1, *[1] * (gradient.ndim - 1)), norm, bound
+    return Limited(gradient * scale.reshape(-1, *[1] * (gradient.ndim - 1)), norm, bound)
 
 
 def optimiser(
     leaves: Sequence[Tensor], training: Training, learning_rates: Sequence[float]
 ) -> torch.optim.Optimizer:
-    """The optimiser over the parameters of all seeds, one tensor per recipe; both kinds work number by number, so seeds do not mix."""
+    """The optimiser over the parameters of all seeds, one tensor per recipe.
+
+    Both kinds work number by number, so seeds do not mix.
+    """
     groups = [
         {"params": [leaf], "lr": rate} for leaf, rate in zip(leaves, learning_rates, strict=True)
     ]
@@ -295,11 +254,12 @@ def learn(
     *,
     seeds: int | Sequence[int],
     max_new_tokens: int,
-    observe: Callable[[Tensor, Draw | None, Seen | None], Mapping[str, Tensor]],
+    observe: Callable[[Tensor, Draw | None, UpdateStats | None], Mapping[str, Tensor]],
     learning_rates: Mapping[str, float] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Train every recipe from every seed in one program: a *run* is one of the B = S x R pairs, seed by seed.
+    """Train every recipe from every seed in one program: a *run* is one of the B = S x R pairs,
+    seed by seed.
 
     Args:
         recipes: the losses.
@@ -309,21 +269,23 @@ def learn(
         training: settings.
         seeds: how many (0 … n-1), or which. All recipes draw the same numbers.
         max_new_tokens: the constant normaliser's length.
-        observe: ``(theta before the updates, draw, seen)`` -> columns of the table, each ``[B]``; draw and seen are None in the last row,
-            where nothing is drawn any more.
+        observe: ``(theta before the updates, draw, statistics of the updates)`` -> columns of the
+            table, each ``[B]``; the last two are None in the last row, where nothing is drawn any
+            more.
         learning_rates: per recipe name, in place of the settings' one.
         progress: a bar on a terminal.
 
     Returns:
         One row per recipe, seed and recorded step.
     """
-    numbers, _ = generators(seeds)
+    numbers = seed_numbers(seeds)
     shape = (len(numbers), len(recipes))
-    sources = [torch.Generator().manual_seed(number) for number in numbers for _ in recipes]
+    sources = generators([number for number in numbers for _ in recipes])
     leaves = [start.expand(len(numbers), *start.shape).clone() for _ in recipes]
-    rates = [(learning_rates or {}).get(one.name, training.learning_rate) for one in recipes]
-    stepper, rows = optimiser(leaves, training, rates), []
-    frozen = any(map(needs_reference, recipes))
+    rates = [(learning_rates or {}).get(recipe.name, training.learning_rate) for recipe in recipes]
+    stepper = optimiser(leaves, training, rates)
+    rows = []
+    frozen = any(recipe.needs_reference for recipe in recipes)
     for step in tqdm(
         range(training.steps), desc="training", disable=None if progress else True, leave=False
     ):
@@ -336,11 +298,11 @@ def learn(
             others["ref_logp"] = torch.vmap(logp_of, (None, 0))(start, batch.actions).unflatten(
                 0, shape
             )
-        seen = _updates(recipes, logp_of, leaves, stepper, batch, others, training, max_new_tokens)
+        stats = _updates(recipes, logp_of, leaves, stepper, batch, others, training, max_new_tokens)
         if step % training.every == 0:
-            rows.append((step, observe(before, batch, seen)))
+            rows.append((step, observe(before, batch, stats)))
     rows.append((training.steps, observe(torch.stack(leaves, 1).flatten(0, 1), None, None)))
-    return tidy([one.name for one in recipes], numbers, rows)
+    return run_table([recipe.name for recipe in recipes], numbers, rows)
 
 
 def _updates(
@@ -352,7 +314,7 @@ def _updates(
     others: Mapping[str, Tensor],
     training: Training,
     max_new_tokens: int,
-) -> Seen:
+) -> UpdateStats:
     """All optimiser steps on one rollout; the leaves move in place."""
     shape = (len(leaves[0]), len(leaves))
     apart = Draw(
@@ -360,29 +322,34 @@ def _updates(
         *(field.unflatten(0, shape) for field in batch[1:]),
     )
     plans: Sequence[Plan] = ()
-    losses, norms, bounds, clips = [], [], [], []
+    losses = []
+    norms = []
+    bounds = []
+    clips = []
     for _ in range(training.updates):
         theta = torch.stack(list(leaves), 1)
-        gradient, loss, clipped, plans = differentiate(
+        step = differentiate(
             recipes, logp_of, theta, apart, others, training, max_new_tokens, plans
         )
-        limited, norm, bound = clip_norm(gradient.flatten(0, 1), training.max_norm)
-        for leaf, part in zip(leaves, limited.unflatten(0, shape).unbind(1), strict=True):
+        plans = step.plans
+        limited = clip_norm(step.gradient.flatten(0, 1), training.max_norm)
+        for leaf, part in zip(leaves, limited.gradient.unflatten(0, shape).unbind(1), strict=True):
             leaf.grad = part
         stepper.step()
-        losses.append(loss.flatten())
-        norms.append(norm)
-        bounds.append(bound)
-        clips += [] if clipped is None else [clipped.flatten(0, 1)]
-    share = (
+        losses.append(step.loss.flatten())
+        norms.append(limited.norm)
+        bounds.append(limited.bound)
+        if step.clipped is not None:
+            clips.append(step.clipped.flatten(0, 1))
+    clipped = (
         torch.stack(clips).sum(0) / training.updates
         if clips
         else torch.zeros_like(batch.mask, dtype=norms[0].dtype)
     )
-    return Seen(losses[0], norms[0], torch.stack(bounds).mean(0), share)
+    return UpdateStats(losses[0], norms[0], torch.stack(bounds).mean(0), clipped)
 
 
-def tidy(
+def run_table(
     names: Sequence[str], seeds: Sequence[int], rows: Sequence[tuple[int, Mapping[str, Tensor]]]
 ) -> pd.DataFrame:
     """One row per recipe, seed and recorded step; every column is ``[B]``, seed by seed."""

@@ -67,7 +67,7 @@ class DifficultyExplorer(Explorer):
     def weight(self, name: str, p: float | None = None) -> float:
         """w in the chosen yardstick at a pass rate, from the library itself; None: the marked one."""
         at = self.p if p is None else p
-        return difficulty.frames(difficulty.weight(self.recipe(name), at, self.size), at)[
+        return difficulty.frames(difficulty.prompt_weight(self.recipe(name), at, self.size), at)[
             self.frame
         ]
 

@@ -102,11 +102,9 @@ def accumulation_picture(name: str, micro_batches: int, longest: int, local: boo
     lengths = [*LENGTHS, int(longest)]
     rollouts = Rollouts.from_lengths(lengths, [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=128)
     chosen, parts = recipe(name).but(name, kl=None), split(8, int(micro_batches))
-    whole = chosen.plan(rollouts).weight[:, 0]
+    whole = chosen.plan(rollouts).W[:, 0]
     weight = (
-        local_weight(chosen, rollouts, parts)
-        if local
-        else chosen.plan(rollouts, parts).weight[:, 0]
+        local_weight(chosen, rollouts, parts) if local else chosen.plan(rollouts, parts).W[:, 0]
     )
     return draw.factors_of_split((weight / whole).tolist(), lengths, parts.tolist(), name, local)
 
@@ -117,7 +115,7 @@ def local_weight(chosen: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> tor
     weight = torch.zeros(len(rollouts), dtype=torch.float64)
     for part in parts.unique():
         rows = (parts == part).nonzero()[:, 0]
-        weight[rows] = alone.plan(rollouts[rows]).weight[:, 0] / len(parts.unique())
+        weight[rows] = alone.plan(rollouts[rows]).W[:, 0] / len(parts.unique())
     return weight
 
 
@@ -172,7 +170,7 @@ def long_shares(longest: int) -> dict[str, float]:
 
 
 def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
-    push = Recipe(aggregation=aggregation).plan(rollouts).weight.sum(dim=1)
+    push = Recipe(aggregation=aggregation).plan(rollouts).W.sum(dim=1)
     return (push[0] / push.sum()).item()
 
 

@@ -125,13 +125,12 @@ def ledger_rows(tables: dict[str, pd.DataFrame], i: int, t: int) -> Html:
         "group",
         "reward",
         "advantage",
-        "aggregation",
+        "W",
         "ratio",
         "gate",
         "kl",
-        "weight",
-        "share_token",
-        "share_completion",
+        "push",
+        "share",
     )
     head = "".join(f'<th scope="col">{name}</th>' for name in ("recipe", *columns))
     lines = []

@@ -58,15 +58,16 @@ grpo = recipe("grpo").but("grpo", kl=None)  # no reference policy here, so no KL
 token_weights(grpo, rollouts).round(decimals=3)
 
 # %% [markdown]
-# It does. And *why* is a token what it is? The **ledger** has one row per token: advantage · aggregation · ratio · gate + KL.
+# It does. And *why* is a token what it is? The **ledger** has one row per token: advantage · W · ratio · gate + KL.
 
 # %%
 ledger(grpo, rollouts).round(4)
 
 # %% [markdown]
-# Two columns deserve a second look. `weight` is the push on **one token**. `share_completion` is the part of the whole step
-# that a **completion** gets. The long wrong answer has the same share as the short one, since it has four times the tokens at a
-# quarter of the push. Whoever looks at shares says "no bias"; whoever looks at tokens says "bias". Both read the same table.
+# Two columns deserve a second look. `push` is the push on **one token**. `share` is the part of the whole step's |push| that
+# this token gets, with its sign; `summary(grpo, rollouts)` adds it up over a **completion**. The long wrong answer has the
+# same share as the short one: four times the tokens, each at a quarter of the push. A reader who looks at shares finds no
+# bias, and a reader who looks at tokens finds one. Both read the same table.
 #
 # ## 3. Predict
 #

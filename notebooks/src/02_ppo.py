@@ -35,12 +35,10 @@
 from grpo_edu import Rollouts, ledger, recipe
 
 token = Rollouts.from_lengths(
-    [1, 1, 1], rewards=[1, 1, 1], advantage=[1.0, 1.0, 1.0], ratio=[1.0, 1.1, 1.3]
+    [1, 1, 1], rewards=[1, 1, 1], given_advantage=[1.0, 1.0, 1.0], ratio=[1.0, 1.1, 1.3]
 )
-three_times = ledger(recipe("ppo"), token)[["advantage", "ratio", "gate", "weight"]]
-three_times.assign(push=3 * three_times["weight"]).round(
-    4
-)  # the mean over three tokens divides by 3
+three_times = ledger(recipe("ppo"), token)[["advantage", "ratio", "gate", "push"]]
+three_times.assign(push=3 * three_times["push"]).round(4)  # the mean over three tokens divides by 3
 
 # %% [markdown]
 # ## 2. The ratio, not its logarithm
@@ -216,9 +214,11 @@ both
 # %% tags=["question-1", "question-2", "question-3"]
 from grpo_edu.objective import aggregation as agg
 
-ten = Rollouts.from_lengths([10, 100], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
+ten = Rollouts.from_lengths(
+    [10, 100], rewards=[1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
+)
 swapped = Rollouts.from_lengths(
-    [100, 10], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100
+    [100, 10], rewards=[1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
 )
 choices = {
     "sequence mean": agg.sequence_mean,
@@ -283,7 +283,7 @@ pd.DataFrame.from_dict(
 # tokens with advantage 1:
 
 # %% tags=["row-9", "row-25"]
-ones = Rollouts.from_lengths([2, 8], rewards=[1, 1], advantage=[1.0, 1.0])
+ones = Rollouts.from_lengths([2, 8], rewards=[1, 1], given_advantage=[1.0, 1.0])
 as_in_deepseekmath = recipe("ppo").but("1/|o|", aggregation=agg.sequence_mean)
 [token_weights(one, ones)[:, 0].tolist() for one in (recipe("ppo"), as_in_deepseekmath)]
 

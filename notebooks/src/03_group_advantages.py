@@ -193,11 +193,11 @@ advantage_table(
 # itself (w = 1). MaxRL approaches log p, pass@2 its own name.
 
 # %%
-from grpo_edu.theory.difficulty import weight
+from grpo_edu.theory.difficulty import prompt_weight
 
 chosen = [recipe("rloo"), recipe("dr_grpo"), grpo, recipe("maxrl"), recipe("pass@k")]
 pd.DataFrame(
-    {p: {one.name: weight(one, p, 8) for one in chosen} for p in (0.02, 0.1, 0.5, 0.9)}
+    {p: {one.name: prompt_weight(one, p, 8) for one in chosen} for p in (0.02, 0.1, 0.5, 0.9)}
 ).round(3)
 
 # %% [markdown]

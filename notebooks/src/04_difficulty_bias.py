@@ -105,10 +105,10 @@ FIGURES["silent_groups"].show()
 from functools import partial
 
 from grpo_edu.objective.advantages import group_std
-from grpo_edu.theory.difficulty import rerolled_weight, weight
+from grpo_edu.theory.difficulty import prompt_weight, rerolled_weight
 
 population = recipe("grpo").but(scale=partial(group_std, ddof=0, eps=0.0))
-[round(f(population, 0.02, 8), 2) for f in (weight, rerolled_weight)]
+[round(f(population, 0.02, 8), 2) for f in (prompt_weight, rerolled_weight)]
 
 # %% [markdown]
 # ## 7. Two loose sentences, set right

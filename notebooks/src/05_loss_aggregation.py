@@ -50,7 +50,7 @@ print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).
 # Lengths 4 and 7, advantage 2 on both. Which token is pushed how hard?
 
 # %% tags=["row-22"]
-strips = Rollouts.from_lengths([4, 7], rewards=[1, 1], advantage=[2.0, 2.0])
+strips = Rollouts.from_lengths([4, 7], rewards=[1, 1], given_advantage=[2.0, 2.0])
 kinds = {
     "sequence mean": agg.sequence_mean,
     "constant 7": partial(agg.constant, length=7.0),
@@ -191,7 +191,9 @@ surrogate = torch.minimum(ratio * A, ratio.clamp(0.8, 1.2) * A)
 # the token mean, 0.45 under a constant of 100. The gradient is alive in all three.
 
 # %%
-ten = Rollouts.from_lengths([10, 100], rewards=[1, 0], advantage=[1.0, -1.0], max_new_tokens=100)
+ten = Rollouts.from_lengths(
+    [10, 100], rewards=[1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
+)
 three = {
     "sequence mean": agg.sequence_mean,
     "token mean": agg.step_token_mean,

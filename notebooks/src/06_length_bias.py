@@ -37,7 +37,7 @@ from grpo_edu.biases import length_bias
 from grpo_edu.weights import summary
 
 signs = Rollouts.from_lengths(
-    [2, 8, 4, 16], rewards=[1, 1, 0, 0], advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
+    [2, 8, 4, 16], rewards=[1, 1, 0, 0], given_advantage=[1.0, 1.0, -1.0, -1.0], max_new_tokens=16
 )
 sequence = recipe("ppo").but("1/|o|", aggregation=recipe("grpo").aggregation)
 constant = recipe("ppo").but("constant", aggregation=recipe("dr_grpo").aggregation)
@@ -53,7 +53,7 @@ pd.concat(tables, axis=1)
 # and of 1000 tokens:
 
 # %% tags=["row-35"]
-example = Rollouts.from_lengths([10, 1000], rewards=[1, 1], advantage=[1.0, 1.0])
+example = Rollouts.from_lengths([10, 1000], rewards=[1, 1], given_advantage=[1.0, 1.0])
 ten, thousand = token_weights(sequence, example)[:, 0].tolist()
 print(
     f"{ten:.4f} {thousand:.4f}, a factor of {ten / thousand:.0f}; the last token, end-of-sequence, is one of them"

@@ -118,10 +118,10 @@ print("groups without a signal:", float(((rates == 0) | (rates == 1)).mean()))
 # </details>
 
 # %%
-from grpo_edu.theory.difficulty import refilled_weights, weight
+from grpo_edu.theory.difficulty import prompt_weight, refilled_weights
 
 prompts = [0.02, 0.2, 0.5, 0.9]
-plain, refilled = [weight(grpo, p, 8) for p in prompts], refilled_weights(grpo, prompts, 8)
+plain, refilled = [prompt_weight(grpo, p, 8) for p in prompts], refilled_weights(grpo, prompts, 8)
 table = pd.DataFrame({"plain": plain, "refilled": refilled}, prompts)
 table.assign(factor=table["refilled"] / table["plain"]).round(4)
 
@@ -170,7 +170,7 @@ pd.DataFrame(push, index=["2 tokens", "8 tokens", "40 tokens", "50 tokens"]).rou
 # aggregation give to a token, and to the answer?
 
 # %% tags=["row-39"]
-good = Rollouts.from_lengths([10, 1000], [1, 1], advantage=[1.0, 1.0])
+good = Rollouts.from_lengths([10, 1000], [1, 1], given_advantage=[1.0, 1.0])
 ppo = recipe("ppo")
 aggregations = {"sequence mean": grpo.aggregation, "token mean": dapo.aggregation}
 pushes = {

@@ -254,7 +254,7 @@ FIGURES["impossibility_frontier"].show()
 # of a four times longer answer pushed, relative to the short one's, and what share of the step do the two answers get?
 
 # %% tags=["row-41"]
-pair = Rollouts.from_lengths([2, 8], [1, 1], advantage=[1.0, 1.0], max_new_tokens=8)
+pair = Rollouts.from_lengths([2, 8], [1, 1], given_advantage=[1.0, 1.0], max_new_tokens=8)
 names = ("grpo", "gspo", "gmpo", "sapo", "luspo", "cispo", "dapo", "dr_grpo", "balanced", "vl_norm")
 given = {
     name: recipe("ppo").but(

@@ -226,7 +226,7 @@ broken = """GRPOConfig(
 found = explain(broken, version="1.16")
 print(*found.unread, *found.traps, sep="\n")
 print(
-    explain(
+    *explain(
         "python -m verl.trainer.main_ppo actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov\n"
     ).left_out
 )

@@ -1,4 +1,6 @@
-"""Exercises on advantages: group statistics, leave-one-out, completions without a score, dead groups."""
+"""Exercises on advantages: group statistics, leave-one-out, completions without a score, dead
+groups.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def near(a: Tensor, b: Tensor | float) -> bool:
     )
 
 
-# --- group_advantage ------------------------------------------------------------------------------------------------------
+# --- group_advantage ------------------------------------------------------------------------------
 
 
 def group_advantage(reward: Tensor, group: Tensor, ddof: int, eps: float) -> Tensor:
@@ -153,11 +155,12 @@ GROUP_ADVANTAGE = Exercise(
         ),
         "groups are taken as consecutive rows, the group numbers are ignored": _consecutive,
     },
-    why="TRL adds 1e-4, verl 1e-6, OpenRLHF 1e-9; open-instruct divided by G, the others by G - 1. The same name, other numbers.",
+    why="TRL adds 1e-4, verl 1e-6, OpenRLHF 1e-9; open-instruct divided by G, the others by G - 1. "
+    "The same name, other numbers.",
 )
 
 
-# --- leave_one_out --------------------------------------------------------------------------------------------------------
+# --- leave_one_out --------------------------------------------------------------------------------
 
 
 def leave_one_out(reward: Tensor, group: Tensor) -> Tensor:
@@ -237,15 +240,19 @@ LEAVE_ONE_OUT = Exercise(
             leave_one_out(r, g), _std(r, g, 1), 0.0
         ),
     },
-    why="RLOO is G/(G-1) times the centred reward, so a switch between the two changes the learning rate: a third at G = 4, 2 % at G = 64.",
+    why="RLOO is G/(G-1) times the centred reward, so a switch between the two changes the "
+    "learning rate: a third at G = 4, 2 % at G = 64.",
 )
 
 
-# --- scored_advantage -----------------------------------------------------------------------------------------------------
+# --- scored_advantage -----------------------------------------------------------------------------
 
 
 def scored_advantage(reward: Tensor, group: Tensor) -> Tensor:
-    """Centred within the prompt over the scored completions only; NaN is "not scored" and gets 0."""
+    """Centred within the prompt over the scored completions only.
+
+    NaN is "not scored" and gets 0.
+    """
     scored = ~reward.isnan()
     known = reward.nan_to_num(0.0)
     return torch.where(scored, known - groups.mean(known, group, scored), 0.0)
@@ -336,11 +343,12 @@ SCORED_ADVANTAGE = Exercise(
             r.isnan(), 0.0, r.nan_to_num(0.0) + groups.mean(r.nan_to_num(0.0), g, ~r.isnan())
         ),
     },
-    why='TRL issue 5775 and ms-swift issue 8123: a nansum over reward functions turned "does not apply" into the reward 0.',
+    why='TRL issue 5775 and ms-swift issue 8123: a nansum over reward functions turned "does not '
+    'apply" into the reward 0.',
 )
 
 
-# --- dead_groups ----------------------------------------------------------------------------------------------------------
+# --- dead_groups ----------------------------------------------------------------------------------
 
 
 def dead_groups(reward: Tensor, group: Tensor) -> Tensor:
@@ -415,18 +423,17 @@ DEAD_GROUPS = Exercise(
         "the tolerance is so wide that real differences are called equal": lambda r, g: (
             _std(r, g, 1) < 1e-4
         ),
-        "only groups of zero reward are called dead, groups that are all right are not": lambda r, g: (
-            groups.total(r.abs(), g) == 0
-        ),
+        "only groups of zero reward are called dead, "
+        "groups that are all right are not": lambda r, g: groups.total(r.abs(), g) == 0,
         "the whole batch is compared, not each prompt's group": lambda r, g: dead_groups(
             r, one_group(g)
         ),
         "only the first and the last completion are compared": _ends_agree,
-        "a row is compared with its own group's mean, so that rows are judged one by one": lambda r, g: (
-            (r - _raw(r, g)[0]).abs() < 1e-6
-        ),
+        "a row is compared with its own group's mean, "
+        "so that rows are judged one by one": lambda r, g: (r - _raw(r, g)[0]).abs() < 1e-6,
     },
-    why="In float32 the mean of seven 0.7 is one rounding off; with eps 1e-8 every member then got the advantage 0.8 (NeMo-RL PR 4158).",
+    why="In float32 the mean of seven 0.7 is one rounding off; with eps 1e-8 every member then got "
+    "the advantage 0.8 (NeMo-RL PR 4158).",
 )
 
 EXERCISES: Sequence[Exercise] = (GROUP_ADVANTAGE, LEAVE_ONE_OUT, SCORED_ADVANTAGE, DEAD_GROUPS)

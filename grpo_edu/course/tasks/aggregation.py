@@ -47,7 +47,8 @@ def mask_cases() -> list[Case]:
 
 
 def unmoved_by_padding(f: Function) -> bool:
-    narrow, wide = f(of_lengths(2, 4)), f(of_lengths(2, 4, width=9))
+    narrow = f(of_lengths(2, 4))
+    wide = f(of_lengths(2, 4, width=9))
     return near(narrow, wide[:, :4]) and near(wide[:, 4:], 0.0)
 
 
@@ -112,7 +113,8 @@ SEQUENCE_MEAN = Exercise(
             m / tokens(m).max().clamp(min=1) / len(m)
         ),
     },
-    why="It is TRL's loss_type=\"grpo\" and verl's seq-mean-token-mean: a token of a four times longer answer is pushed a quarter as hard.",
+    why="It is TRL's loss_type=\"grpo\" and verl's seq-mean-token-mean: a token of a four times "
+    "longer answer is pushed a quarter as hard.",
 )
 
 TOKEN_MEAN = Exercise(
@@ -151,11 +153,12 @@ TOKEN_MEAN = Exercise(
             m / tokens(m).clamp(min=1)
         ),
     },
-    why='Frameworks run this under the name DAPO (TRL loss_type="dapo", verl token-mean), whatever the estimator key says.',
+    why='Frameworks run this under the name DAPO (TRL loss_type="dapo", verl token-mean), whatever '
+    "the estimator key says.",
 )
 
 
-# --- prompt_token_mean ----------------------------------------------------------------------------------------------------
+# --- prompt_token_mean ----------------------------------------------------------------------------
 
 
 def prompt_token_mean(mask: Tensor, group: Tensor) -> Tensor:
@@ -222,9 +225,8 @@ PROMPT_TOKEN_MEAN = Exercise(
         ),
     ),
     mistakes={
-        "the tokens of the whole step are pooled: this is what frameworks run, not the paper's formula": lambda m, g: (
-            token_mean(m)
-        ),
+        "the tokens of the whole step are pooled: this is what frameworks run, not the paper's "
+        "formula": lambda m, g: token_mean(m),
         "not divided by the number of prompts": lambda m, g: m / _in_prompt(m, g).clamp(min=1),
         "divided by the number of completions, not of prompts": lambda m, g: (
             m / _in_prompt(m, g).clamp(min=1) / len(m)
@@ -243,11 +245,12 @@ PROMPT_TOKEN_MEAN = Exercise(
         ),
         "0/0 in a prompt without a live token": lambda m, g: m / _in_prompt(m, g) / _prompts(g),
     },
-    why="verl issue 2776: readers of DAPO's Eq. 8 find a mean per prompt, the framework pools the batch. With prompts of unequal length the two differ.",
+    why="verl issue 2776: readers of DAPO's Eq. 8 find a mean per prompt, the framework pools the "
+    "batch. With prompts of unequal length the two differ.",
 )
 
 
-# --- constant_mean --------------------------------------------------------------------------------------------------------
+# --- constant_mean --------------------------------------------------------------------------------
 
 
 def constant_mean(mask: Tensor, max_new_tokens: int) -> Tensor:
@@ -310,15 +313,19 @@ CONSTANT_MEAN = Exercise(
         "the mean length of the batch in place of the constant": lambda m, c: token_mean(m),
         "only 1/N, the constant is missing": lambda m, c: m.double() / len(m),
     },
-    why="verl issue 3741: seq-mean-token-sum-norm used the padded length, which is no constant, and from 0.4 to 0.7 left out 1/N.",
+    why="verl issue 3741: seq-mean-token-sum-norm used the padded length, which is no constant, "
+    "and from 0.4 to 0.7 left out 1/N.",
 )
 
 
-# --- agent_weights --------------------------------------------------------------------------------------------------------
+# --- agent_weights --------------------------------------------------------------------------------
 
 
 def agent_weights(mask: Tensor, response_length: Tensor) -> Tensor:
-    """Sequence mean over the model's own tokens; the length of the response, tool output included, plays no part."""
+    """Sequence mean over the model's own tokens.
+
+    The length of the response, tool output included, plays no part.
+    """
     return sequence_mean(mask)
 
 
@@ -358,7 +365,8 @@ AGENT_WEIGHTS = Exercise(
         ),
     ),
     mistakes={
-        "the denominator counts tool tokens: it is the response's length, not the mask's sum": lambda m, n: (
+        "the denominator counts tool tokens: "
+        "it is the response's length, not the mask's sum": lambda m, n: (
             m / n[:, None].double().clamp(min=1) / len(m)
         ),
         "the numerator is not masked: tool tokens are trained": lambda m, n: (
@@ -369,11 +377,12 @@ AGENT_WEIGHTS = Exercise(
         "all tokens are pooled: this is the token mean": lambda m, n: token_mean(m),
         "0/0 in a response without an own token": lambda m, n: m / tokens(m) / len(m),
     },
-    why="slime issue 364: the response length normalised the loss although the mask had zeros for tool tokens.",
+    why="slime issue 364: the response length normalised the loss although the mask had zeros for "
+    "tool tokens.",
 )
 
 
-# --- masked_mean ----------------------------------------------------------------------------------------------------------
+# --- masked_mean ----------------------------------------------------------------------------------
 
 
 def masked_mean(value: Tensor, mask: Tensor) -> Tensor:
@@ -382,7 +391,8 @@ def masked_mean(value: Tensor, mask: Tensor) -> Tensor:
 
 
 def masked_cases() -> list[Case]:
-    nan, inf = float("nan"), float("inf")
+    nan = float("nan")
+    inf = float("inf")
 
     def row(*v: float) -> Tensor:
         return torch.tensor([v], dtype=torch.float64)
@@ -446,11 +456,12 @@ MASKED_MEAN = Exercise(
         "the sum, not the mean": lambda v, m: torch.where(m, v, 0.0).sum(),
     },
     learns=0,
-    why="SkyRL issue 1633: positions that the mask excludes held NaN, and 0 · NaN is NaN in the loss and in every gradient.",
+    why="SkyRL issue 1633: positions that the mask excludes held NaN, and 0 · NaN is NaN in the "
+    "loss and in every gradient.",
 )
 
 
-# --- micro_batch_loss -----------------------------------------------------------------------------------------------------
+# --- micro_batch_loss -----------------------------------------------------------------------------
 
 
 def micro_batch_loss(token_loss: Tensor, mask: Tensor, step_tokens: int) -> Tensor:
@@ -487,7 +498,8 @@ def micro_cases() -> list[Case]:
 
 
 def _splits_agree(f: Function) -> bool:
-    loss, mask = _losses(4, 6, seed=3), of_lengths(1, 6, 3, 2)
+    loss = _losses(4, 6, seed=3)
+    mask = of_lengths(1, 6, 3, 2)
     whole = f(loss, mask, 12)
     parts = [[0, 1, 2, 3], [1, 3], [2]]
     halves = f(loss[:2], mask[:2], 12) + f(loss[2:], mask[2:], 12)
@@ -499,7 +511,8 @@ def _splits_agree(f: Function) -> bool:
 MICRO_BATCH_LOSS = Exercise(
     name="micro_batch_loss",
     title="A normaliser that accumulation cannot change",
-    goal="Write the loss of one micro-batch so that the parts of a step add to the step's token mean, however it is cut.",
+    goal="Write the loss of one micro-batch so that the parts of a step add to the step's token "
+    "mean, however it is cut.",
     minutes=10,
     difficulty=2,
     kind="implement",
@@ -540,11 +553,12 @@ MICRO_BATCH_LOSS = Exercise(
         ),
     },
     learns=0,
-    why="TRL issue 3021, open-instruct PR 1161: means of micro-batches are averaged, and the answer depends on how the batch was cut.",
+    why="TRL issue 3021, open-instruct PR 1161: means of micro-batches are averaged, and the "
+    "answer depends on how the batch was cut.",
 )
 
 
-# --- accumulated_loss -----------------------------------------------------------------------------------------------------
+# --- accumulated_loss -----------------------------------------------------------------------------
 
 
 def accumulated_loss(losses: list[Tensor], masks: list[Tensor]) -> Tensor:
@@ -618,9 +632,8 @@ ACCUMULATED_LOSS = Exercise(
         ),
     ),
     mistakes={
-        "divided by the number of micro-batches although the step's tokens are already in the denominator": lambda x, m: (
-            accumulated_loss(x, m) / len(x)
-        ),
+        "divided by the number of micro-batches although the step's tokens are already in the "
+        "denominator": lambda x, m: accumulated_loss(x, m) / len(x),
         "the mean of the micro-batch means, which is not the mean of the tokens": lambda x, m: (
             _means(x, m).mean()
         ),
@@ -638,7 +651,8 @@ ACCUMULATED_LOSS = Exercise(
         ),
     },
     learns=0,
-    why="ms-swift issue 10117: already divided by the global token count, then by the accumulation steps: a quarter of the gradient at 4.",
+    why="ms-swift issue 10117: already divided by the global token count, then by the accumulation "
+    "steps: a quarter of the gradient at 4.",
 )
 
 EXERCISES: Sequence[Exercise] = (

@@ -1,4 +1,6 @@
-"""Exercises on difficulty: the expected weight of a prompt at finite group size, and groups that say nothing."""
+"""Exercises on difficulty: the expected weight of a prompt at finite group size, and groups that
+say nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ...theory.difficulty import infinite_std_weight, silent_probability, std_weight
 from ..engine import Case, Exercise, Property
 
-# --- group_weight ---------------------------------------------------------------------------------------------------------
+# --- group_weight ---------------------------------------------------------------------------------
 
 
 def group_weight(p: float, size: int, ddof: int) -> float:
@@ -93,11 +95,12 @@ GROUP_WEIGHT = Exercise(
             lambda k, p, n, s: _chance(k, p, n) * _variance(k, n) / s**2
         ),
     },
-    why='scale_rewards="group" at G = 8 lifts a prompt of pass rate 0.05 by a third, not by the 2.3 that the textbook curve says.',
+    why='scale_rewards="group" at G = 8 lifts a prompt of pass rate 0.05 by a third, not by the '
+    "2.3 that the textbook curve says.",
 )
 
 
-# --- silent_share ---------------------------------------------------------------------------------------------------------
+# --- silent_share ---------------------------------------------------------------------------------
 
 
 def silent_share(p: float, size: int) -> float:
@@ -140,7 +143,8 @@ SILENT_SHARE = Exercise(
         "the chance of one dead completion times G, not a power": lambda p, n: n * p + n * (1 - p),
         "the group size is ignored, it is that of a pair": lambda p, n: silent_probability(p, 2),
     },
-    why="TRL logs it as frac_reward_zero_std. At pass rate 0.18 two completions are silent 70 % of the time, sixteen 4 %.",
+    why="TRL logs it as frac_reward_zero_std. At pass rate 0.18 two completions are silent 70 % of "
+    "the time, sixteen 4 %.",
 )
 
 EXERCISES: Sequence[Exercise] = (GROUP_WEIGHT, SILENT_SHARE)

@@ -1,4 +1,6 @@
-"""Exercises on the KL term: estimators, in the loss and in the reward, and the sign that cannot be seen at the start."""
+"""Exercises on the KL term: estimators, in the loss and in the reward, and the sign that cannot be
+seen at the start.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .advantages import near
 from .aggregation import HOLES, of_lengths
 from .surrogates import pair, wide
 
-# --- kl_estimate ----------------------------------------------------------------------------------------------------------
+# --- kl_estimate ----------------------------------------------------------------------------------
 
 
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: str) -> Tensor:
@@ -56,7 +58,8 @@ def _k3(d: Tensor) -> Tensor:
 KL_ESTIMATE = Exercise(
     name="kl_estimate",
     title="k1, k2, k3",
-    goal="Write the three estimators of the KL to the reference policy, per token and differentiable.",
+    goal="Write the three estimators of the KL to the reference policy, per token and "
+    "differentiable.",
     minutes=10,
     difficulty=2,
     kind="implement",
@@ -99,11 +102,12 @@ KL_ESTIMATE = Exercise(
         "k2 and k3 are swapped": _kinds(_k1, _k3, _k2),
     },
     learns=0,
-    why="In the loss k1 does not pull at all on average, k2 gives the gradient of the reverse KL and k3 that of the forward one (open-instruct issue 534).",
+    why="In the loss k1 does not pull at all on average, k2 gives the gradient of the reverse KL "
+    "and k3 that of the forward one (open-instruct issue 534).",
 )
 
 
-# --- kl_in_reward ---------------------------------------------------------------------------------------------------------
+# --- kl_in_reward ---------------------------------------------------------------------------------
 
 
 def kl_in_reward(
@@ -210,11 +214,12 @@ KL_IN_REWARD = Exercise(
     },
     learns=1,
     detached=True,
-    why="It then passes the group std: four right answers that differ in KL only get advantages up to 1.16, whatever the coefficient.",
+    why="It then passes the group std: four right answers that differ in KL only get advantages up "
+    "to 1.16, whatever the coefficient.",
 )
 
 
-# --- loss_with_kl ---------------------------------------------------------------------------------------------------------
+# --- loss_with_kl ---------------------------------------------------------------------------------
 
 
 def loss_with_kl(
@@ -260,8 +265,10 @@ def _live(x: Tensor, m: Tensor) -> Tensor:
 
 def _step_lowers_kl(f: Function) -> bool:
     logp, ref = pair(2, 4, 14, spread=1.0)
-    mask, zero = of_lengths(2, 4), torch.zeros(2, 4, dtype=torch.float64)
-    far, near_ = f(zero, logp, ref, mask, 1.0), f(zero, ref + 0.5 * (logp - ref), ref, mask, 1.0)
+    mask = of_lengths(2, 4)
+    zero = torch.zeros(2, 4, dtype=torch.float64)
+    far = f(zero, logp, ref, mask, 1.0)
+    near_ = f(zero, ref + 0.5 * (logp - ref), ref, mask, 1.0)
     return bool(far > near_)
 
 
@@ -324,7 +331,8 @@ LOSS_WITH_KL = Exercise(
         ),
     },
     learns=1,
-    why="verl PR 179: the sign cannot be seen at the start, where π = π_ref and the KL is 0. Test away from there.",
+    why="verl PR 179: the sign cannot be seen at the start, where π = π_ref and the KL is 0. Test "
+    "away from there.",
 )
 
 EXERCISES: Sequence[Exercise] = (KL_ESTIMATE, KL_IN_REWARD, LOSS_WITH_KL)

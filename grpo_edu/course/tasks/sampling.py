@@ -1,4 +1,6 @@
-"""Exercises on what happens around the loss: overlong penalty, dynamic sampling, GAE, the end of a completion."""
+"""Exercises on what happens around the loss: overlong penalty, dynamic sampling, GAE, the end of a
+completion.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .advantages import TWO, UNEVEN, dead_cases, everyone, near, one_group, rewa
 from .aggregation import of_lengths
 from .surrogates import wide
 
-# --- overlong_penalty -----------------------------------------------------------------------------------------------------
+# --- overlong_penalty -----------------------------------------------------------------------------
 
 
 def overlong_penalty(length: Tensor, max_new_tokens: int, cache: int) -> Tensor:
@@ -84,11 +86,12 @@ OVERLONG_PENALTY = Exercise(
             -(n.double() / top).clamp(0, 1)
         ),
     },
-    why="With the penalty off and the truncation mask on, nobody pays for running into the limit; with 1/|o| the long wrong ones are spared as well.",
+    why="With the penalty off and the truncation mask on, nobody pays for running into the limit; "
+    "with 1/|o| the long wrong ones are spared as well.",
 )
 
 
-# --- dynamic_sampling -----------------------------------------------------------------------------------------------------
+# --- dynamic_sampling -----------------------------------------------------------------------------
 
 
 def dynamic_sampling(reward: Tensor, group: Tensor) -> Tensor:
@@ -168,11 +171,12 @@ DYNAMIC_SAMPLING = Exercise(
             r != groups.mean(r, g, everyone(g))
         ),
     },
-    why="Without it dead groups dilute a token mean: 60 dead of 100 tokens make the live ones weigh 0.4 of what they would (TRL issue 6367).",
+    why="Without it dead groups dilute a token mean: 60 dead of 100 tokens make the live ones "
+    "weigh 0.4 of what they would (TRL issue 6367).",
 )
 
 
-# --- gae ------------------------------------------------------------------------------------------------------------------
+# --- gae ------------------------------------------------------------------------------------------
 
 
 def gae(reward: Tensor, value: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
@@ -206,10 +210,13 @@ def gae_cases() -> list[Case]:
 def _backward(
     at_end: Function, gamma_of: Function, carry_of: Function, after: Function
 ) -> Function:
-    """A wrong GAE from its parts: the reward at t, the discount of V, the factor of the carry, the value after the end."""
+    """A wrong GAE from its parts: the reward at t, the discount of V, the factor of the carry, the
+    value after the end.
+    """
 
     def wrong(reward: Tensor, value: Tensor, mask: Tensor, gamma: float, lam: float) -> Tensor:
-        last, out = mask.sum(1) - 1, torch.zeros_like(value)
+        last = mask.sum(1) - 1
+        out = torch.zeros_like(value)
         carry = torch.zeros_like(reward)
         for t in reversed(range(mask.shape[1])):
             ahead = value[:, t + 1] if t + 1 < mask.shape[1] else torch.zeros_like(reward)
@@ -294,11 +301,12 @@ GAE = Exercise(
             r, torch.zeros_like(v), m, g, k
         ),
     },
-    why="With lambda below 1 early tokens of long answers see less of the reward: a length effect that no aggregation takes away.",
+    why="With lambda below 1 early tokens of long answers see less of the reward: a length effect "
+    "that no aggregation takes away.",
 )
 
 
-# --- completion_mask ------------------------------------------------------------------------------------------------------
+# --- completion_mask ------------------------------------------------------------------------------
 
 
 def completion_mask(ids: Tensor, eos: int) -> Tensor:

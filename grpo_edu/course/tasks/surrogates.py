@@ -1,4 +1,6 @@
-"""Exercises on ratio and surrogate: PPO's clip, CISPO's detach, GSPO's ratio, which tokens lost their gradient."""
+"""Exercises on ratio and surrogate: PPO's clip, CISPO's detach, GSPO's ratio, which tokens lost
+their gradient.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def wide(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-# --- ppo_clip -------------------------------------------------------------------------------------------------------------
+# --- ppo_clip -------------------------------------------------------------------------------------
 
 
 def ppo_clip(
@@ -105,7 +107,8 @@ PPO_CLIP = Exercise(
                 (n - o).exp() * a[:, None], (n - o).exp().clamp(1 - lo, 1 + hi) * a[:, None]
             )
         ),
-        "only the clipped term, the minimum with the unclipped one is missing": lambda n, o, a, lo, hi: (
+        "only the clipped term, "
+        "the minimum with the unclipped one is missing": lambda n, o, a, lo, hi: (
             (n - o).exp().clamp(1 - lo, 1 + hi) * a[:, None]
         ),
         "eps_low is used on both sides": lambda n, o, a, lo, hi: ppo_clip(n, o, a, lo, lo),
@@ -129,11 +132,12 @@ PPO_CLIP = Exercise(
         ),
     },
     learns=0,
-    why="DAPO's clip-higher is only eps_high. One published config had the bounds 3.0 and 0.28: its lower side can never act.",
+    why="DAPO's clip-higher is only eps_high. One published config had the bounds 3.0 and 0.28: "
+    "its lower side can never act.",
 )
 
 
-# --- cispo ----------------------------------------------------------------------------------------------------------------
+# --- cispo ----------------------------------------------------------------------------------------
 
 
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
@@ -209,11 +213,12 @@ CISPO = Exercise(
         ),
     },
     learns=0,
-    why="TRL's epsilon_high is an absolute cap for CISPO, verl's and NeMo's are offsets from 1. With 0.2 read as a cap every token is cut to 0.2.",
+    why="TRL's epsilon_high is an absolute cap for CISPO, verl's and NeMo's are offsets from 1. "
+    "With 0.2 read as a cap every token is cut to 0.2.",
 )
 
 
-# --- sequence_ratio -------------------------------------------------------------------------------------------------------
+# --- sequence_ratio -------------------------------------------------------------------------------
 
 
 def sequence_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -296,11 +301,12 @@ SEQUENCE_RATIO = Exercise(
         "the ratio is detached: no gradient": lambda n, o, m: _mean((n - o).detach(), m).exp(),
     },
     learns=0,
-    why="Without the root the ratio explodes with length: a log-ratio of 0.012 on 100 tokens is 3.3 as a product. GSPO's epsilon is 3e-4 for that reason.",
+    why="Without the root the ratio explodes with length: a log-ratio of 0.012 on 100 tokens is "
+    "3.3 as a product. GSPO's epsilon is 3e-4 for that reason.",
 )
 
 
-# --- clipped_tokens -------------------------------------------------------------------------------------------------------
+# --- clipped_tokens -------------------------------------------------------------------------------
 
 
 def clipped_tokens(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
@@ -368,7 +374,8 @@ CLIPPED_TOKENS = Exercise(
             (r > 1 + hi) | ((a[:, None] < 0) & (r < 1 - lo))
         ),
     },
-    why="TRL issues 3032 and 3144: the logged clip ratio compared the two terms without regard to the sign, and did not match the lost gradients.",
+    why="TRL issues 3032 and 3144: the logged clip ratio compared the two terms without regard to "
+    "the sign, and did not match the lost gradients.",
 )
 
 EXERCISES: Sequence[Exercise] = (PPO_CLIP, CISPO, SEQUENCE_RATIO, CLIPPED_TOKENS)

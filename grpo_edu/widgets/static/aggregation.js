@@ -29,32 +29,32 @@ function check({ recipes, lengths, rewards, group, ratio, length_limit, micro_ba
   need(recipes.length > 0, "the choice of recipes", "empty", "at least one");
 }
 
-/* One answer per recipe, {name, advantage, aggregation, ratio, gate, weight, share, clipped, dead, total} with one number per
-   completion (weight: of each of its tokens; share: of the step's push, signed), or {name, error}. Throws on a state that is wrong. */
+/* One answer per recipe, {name, advantage, W, ratio, gate, push, share, clipped, dead, total} with one number per
+   completion (push: on each of its tokens; share: of the step's push, signed), or {name, error}. Throws on a state that is wrong. */
 export function answer(state) {
   check(state);
   return state.recipes.map((name) => {
     try {
-      return { name, ...weights(state.specs[name], state) };
+      return { name, ...pushes(state.specs[name], state) };
     } catch (error) {
       return { name, error: error.message };
     }
   });
 }
 
-function weights(spec, { lengths, rewards, group, ratio, eps_low, eps_high, length_limit, micro_batches }) {
+function pushes(spec, { lengths, rewards, group, ratio, eps_low, eps_high, length_limit, micro_batches }) {
   if (spec.rewards.length) throw new Error("the explorer does not draw reward shaping.");
   const batch = batchOf({ rewards, lengths, group, filters: spec.filters });
   const { rows, present } = batch, surrogate = word(SURROGATES, "surrogate", spec.surrogate);
   const weigh = word(AGGREGATIONS, "aggregation", spec.aggregation), clip = clipOf(spec.surrogate, eps_low, eps_high);
   const advantage = advantagesOf(spec, batch).map((a, i) => (present[i] ? a : 0));
-  const W = weigh({ ...batch, advantage, limit: length_limit, micro: split(rows.length, micro_batches) }, spec.aggregation);
-  const aggregation = rows.map((i) => (present[i] ? W[i] : 0)), factors = rows.map((i) => surrogate(ratio[i], advantage[i], clip));
-  const weight = rows.map((i) => advantage[i] * aggregation[i] * factors[i].ratio * factors[i].gate);
-  const total = sum(rows.map((i) => Math.abs(weight[i]) * lengths[i])), dead = perPrompt(batch, rewards, isDead);
+  const weights = weigh({ ...batch, advantage, limit: length_limit, micro: split(rows.length, micro_batches) }, spec.aggregation);
+  const W = rows.map((i) => (present[i] ? weights[i] : 0)), factors = rows.map((i) => surrogate(ratio[i], advantage[i], clip));
+  const push = rows.map((i) => advantage[i] * W[i] * factors[i].ratio * factors[i].gate);
+  const total = sum(rows.map((i) => Math.abs(push[i]) * lengths[i])), dead = perPrompt(batch, rewards, isDead);
   return {
-    advantage, aggregation, ratio: factors.map((f) => f.ratio), gate: factors.map((f) => f.gate), weight, total,
-    share: rows.map((i) => (total > 0 ? (weight[i] * lengths[i]) / total : 0)),
+    advantage, W, ratio: factors.map((f) => f.ratio), gate: factors.map((f) => f.gate), push, total,
+    share: rows.map((i) => (total > 0 ? (push[i] * lengths[i]) / total : 0)),
     clipped: rows.map((i) => factors[i].gate === 0 && advantage[i] !== 0),
     dead: rows.map((i) => dead[i] && advantage[i] === 0),
   };
@@ -63,8 +63,8 @@ function weights(spec, { lengths, rewards, group, ratio, eps_low, eps_high, leng
 // ---- the pictures ----
 
 const perToken = (x, relative) => (relative && x !== 0 ? `${signed(x)} %` : signed(x));
-const product = (r, i) => `A ${signed(r.advantage[i])} · W ${number(r.aggregation[i])} · ratio ${number(r.ratio[i])} · ` +
-  `gate ${number(r.gate[i])} = ${signed(r.weight[i])}`;
+const product = (r, i) => `A ${signed(r.advantage[i])} · W ${number(r.W[i])} · ratio ${number(r.ratio[i])} · ` +
+  `gate ${number(r.gate[i])} = ${signed(r.push[i])}`;
 const ROW = 24, TOP = 22;
 
 function panel(result, state, { width, largest, id }) {
@@ -73,11 +73,11 @@ function panel(result, state, { width, largest, id }) {
   const cell = (width - left - right) / columns, gap = cell > 5 ? 1 : 0, bottom = TOP + ROW * n;
   const places = [1, ...[1, 2, 3, 4].map((k) => (k * columns) / 4)];
   const row = (i) => {
-    const y = TOP + ROW * i, shown = relative && result.total ? (100 * result.weight[i]) / result.total : result.weight[i];
+    const y = TOP + ROW * i, shown = relative && result.total ? (100 * result.push[i]) / result.total : result.push[i];
     const fill = result.clipped[i] ? `url(#${id})` : colour(shown, largest);
     const cells = Array.from({ length: lengths[i] }, (_, t) => // one path for the row: 64 rects each would be most of the work of a frame
       `M${(left + t * cell).toFixed(2)} ${y + 3}h${(cell - gap).toFixed(2)}v${ROW - 6}h${(gap - cell).toFixed(2)}z`).join("");
-    return `<g class="row" data-row="${i}" data-weight="${result.weight[i]}" data-share="${result.share[i]}">
+    return `<g class="row" data-row="${i}" data-push="${result.push[i]}" data-share="${result.share[i]}">
       <title>completion ${i + 1}, each of its ${lengths[i]} tokens: ${product(result, i)}</title>
       <rect class="back" x="0" y="${y}" width="${width}" height="${ROW}"/>
       <text x="${left - 8}" y="${y + 16}" text-anchor="end">${named(state, i)}</text>
@@ -87,7 +87,7 @@ function panel(result, state, { width, largest, id }) {
       <text x="${width - 4}" y="${y + 16}" text-anchor="end">${percent(result.share[i])}</text></g>`;
   };
   const rule = (i) => (i > 0 && group[i] !== group[i - 1] ? `<line class="rule" x1="0" x2="${width}" y1="${TOP + ROW * i}" y2="${TOP + ROW * i}"/>` : "");
-  const summary = lengths.map((_, i) => `completion ${i + 1} ${perToken(result.weight[i], false)} per token, ${percent(result.share[i])} of the step`);
+  const summary = lengths.map((_, i) => `completion ${i + 1} ${perToken(result.push[i], false)} per token, ${percent(result.share[i])} of the step`);
   return `<svg role="img" width="${width}" height="${bottom + 30}"><title>${escape(state.specs[result.name].label)}: ${summary.join("; ")}</title>
     <defs><pattern id="${id}" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
       <rect class="hatch-back" width="5" height="5"/><line class="hatch" x1="0" x2="0" y1="0" y2="5"/></pattern></defs>
@@ -113,7 +113,7 @@ const legend = (largest, relative) => `<span>pushed down</span><span>${perToken(
 
 function draw(root, s, results, id) {
   const good = results.filter((r) => !r.error), scale = (r) => (s.relative ? (r.total ? 100 / r.total : 0) : 1);
-  const largest = Math.max(0, ...good.flatMap((r) => r.weight.map((w) => Math.abs(w) * scale(r))));
+  const largest = Math.max(0, ...good.flatMap((r) => r.push.map((w) => Math.abs(w) * scale(r))));
   root.querySelector(".picture").innerHTML = `<div class="legend">${good.length ? legend(largest, s.relative) : ""}</div>
     <div class="panels" style="--count: ${results.length > 3 ? 2 : results.length}">${results.map((r) => `<section data-recipe="${escape(r.name)}">
       <h4>${escape(s.specs[r.name].label)} <span class="soft">W = ${escape(s.specs[r.name].formula)}</span></h4><div class="plot"></div></section>`).join("")}</div>`;
@@ -125,7 +125,7 @@ function draw(root, s, results, id) {
   });
   const head = ["recipe", "completion", "reward", "length", "A", "W", "ratio", "gate", "push per token", "share of the step"];
   root.querySelector(".table").innerHTML = tableOf(head, good.flatMap((r) => s.lengths.map((length, i) => [s.specs[r.name].label, i + 1, number(s.rewards[i]),
-    length, signed(r.advantage[i]), number(r.aggregation[i]), number(r.ratio[i]), number(r.gate[i]), signed(r.weight[i]), percent(r.share[i])])));
+    length, signed(r.advantage[i]), number(r.W[i]), number(r.ratio[i]), number(r.gate[i]), signed(r.push[i]), percent(r.share[i])])));
 }
 
 function point(root, s, results, i) {

@@ -112,7 +112,7 @@ from grpo_edu import Rollouts, recipe, token_weights
 from grpo_edu.objective import aggregation
 
 wrong = Rollouts.from_lengths(
-    longer_answers_case.given["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0]
+    longer_answers_case.given["lengths"], rewards=[0, 0], given_advantage=[-1.0, -1.0]
 )
 weights = token_weights(recipe("ppo").but(aggregation=aggregation.sequence_mean), wrong)
 {
@@ -126,7 +126,9 @@ weights = token_weights(recipe("ppo").but(aggregation=aggregation.sequence_mean)
 # Hint 2: print the value and the weights for both recipes; is any weight 0?
 
 # %% exercise="loss_zero" role="run"
-both = Rollouts.from_lengths(loss_zero_case.given["lengths"], rewards=[1, 0], advantage=[1.0, -1.0])
+both = Rollouts.from_lengths(
+    loss_zero_case.given["lengths"], rewards=[1, 0], given_advantage=[1.0, -1.0]
+)
 for choice in (aggregation.sequence_mean, aggregation.step_token_mean):
     one = recipe("ppo").but(aggregation=choice)
     print(

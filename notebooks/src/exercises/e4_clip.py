@@ -8,7 +8,7 @@
 #
 # Hint 1: `advantage[:, None]` lays one number per completion on its tokens.
 #
-# Hint 2: `torch.minimum(ratio * a, ratio.clamp(1 - eps_low, 1 + eps_high) * a)`.
+# Hint 2: `torch.where(free <= held, free, held)` with `free = ratio * a` and `held = ratio.clamp(1 - eps_low, 1 + eps_high) * a`. `torch.minimum` has the same values, but on a bound its gradient depends on the release of torch.
 
 # %% exercise="ppo_clip" role="answer"
 def ppo_clip(logp, old_logp, advantage, eps_low, eps_high):
@@ -16,7 +16,9 @@ def ppo_clip(logp, old_logp, advantage, eps_low, eps_high):
     ### BEGIN SOLUTION
     ratio = (logp - old_logp).exp()
     a = advantage[:, None]
-    return torch.minimum(ratio * a, ratio.clamp(1 - eps_low, 1 + eps_high) * a)
+    free = ratio * a
+    held = ratio.clamp(1 - eps_low, 1 + eps_high) * a
+    return torch.where(free <= held, free, held)
     ### END SOLUTION
 
 

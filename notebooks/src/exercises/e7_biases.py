@@ -76,7 +76,7 @@ from grpo_edu.objective import aggregation
 
 case = removing_length_case.given
 wrong = Rollouts.from_lengths(
-    case["lengths"], rewards=[0, 0], advantage=[-1.0, -1.0], max_new_tokens=case["limit"]
+    case["lengths"], rewards=[0, 0], given_advantage=[-1.0, -1.0], max_new_tokens=case["limit"]
 )
 for choice in (aggregation.sequence_mean, aggregation.constant):
     w = token_weights(recipe("ppo").but(aggregation=choice), wrong)
