@@ -6,13 +6,14 @@ from .objective.catalog import RECIPES, recipe
 from .objective.recipe import MissingReferenceWarning, Recipe, RecipeWarning
 from .rollouts import Rollouts
 from .stepper import step_through
-from .weights import ledger, token_weights
+from .weights import Push, ledger, token_weights
 
 __version__ = "0.1.0"
 __all__ = [
     "RECIPES",
     "Comparison",
     "MissingReferenceWarning",
+    "Push",
     "Recipe",
     "RecipeWarning",
     "Rollouts",

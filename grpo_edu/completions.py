@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .checks import checked
+from .files import read_text
 from .rollouts import Rollouts
 
 REQUIRED = ("group_id", "tokens", "logp", "reward")
@@ -61,26 +62,21 @@ def read_completions(
         FileNotFoundError: no such file.
     """
     path = shipped() if path is None else Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(
             f"no completions file at {path}: expected a JSONL file. `grpo-edu sample` makes one."
         )
-    rows = [_row(path, number, line) for number, line in enumerate(_lines(path), 1) if line.strip()]
+    rows = [
+        _row(path, number, line)
+        for number, line in enumerate(read_text(path).split("\n"), 1)
+        if line.strip()
+    ]
     if not rows:
         raise ValueError(f"{path} holds no completions: expected one JSON object per line.")
     try:
         return _rollouts(rows, dtype)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not UTF-8 text: expected JSONL, one completion per line."
-        ) from error
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:

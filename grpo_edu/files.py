@@ -1,4 +1,4 @@
-"""Writing files so that nothing is ever half written."""
+"""Reading text so that errors name the file, and writing so that nothing is ever half written."""
 
 from __future__ import annotations
 
@@ -10,17 +10,38 @@ from pathlib import Path
 from typing import Any
 
 
+def read_text(path: str | Path) -> str:
+    """The text of a UTF-8 file; a byte order mark at its start is left out.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not UTF-8; names the file and the byte.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text (byte {error.start}): expected a text file in UTF-8."
+        ) from error
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when all went well.
 
     Folders are made.
+
+    Raises:
+        OSError: the file cannot be written; names ``path``, not the temporary one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -1,4 +1,5 @@
-"""The explorers without a browser: their JavaScript against the library, their traits, their pictures, their pages."""
+"""The explorers without a browser: their JavaScript against the library, their traits, their
+pictures, their pages."""
 
 import base64
 import json
@@ -38,8 +39,10 @@ NODE = shutil.which("node")
 RUN = """
 import fs from "node:fs";
 const { script, states } = JSON.parse(fs.readFileSync(0, "utf8"));
-const { answer } = await import("data:text/javascript;base64," + Buffer.from(script).toString("base64"));
-const tried = (state) => { try { return answer(state); } catch (error) { return { error: error.message }; } };
+const { answer } = await import("data:text/javascript;base64," +
+Buffer.from(script).toString("base64"));
+const tried = (state) => { try { return answer(state); } catch (error) { return { error:
+error.message }; } };
 process.stdout.write(JSON.stringify(states.map(tried)));
 """
 
@@ -60,7 +63,8 @@ def state_of(explorer, **changes):
 
 
 def random_explorer(seed):
-    """1 or 2 prompts, lengths from 1, rewards with many ties, ratios on both sides of every clip."""
+    """1 or 2 prompts, lengths from 1, rewards with many ties, ratios on both sides of every
+    clip."""
     r = random.Random(seed)
     prompts = 1 + seed % 2
     n = r.randint(2 * prompts, 8)
@@ -328,7 +332,8 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
 
 
 def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_grpo_and_as_hard_by_dr_grpo():
-    # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on both, A = -1/3
+    # one prompt, rewards 1 0 0, mean 1/3; grpo W = 1/(3·2) and 1/(3·8); dr_grpo W = 1/(3·64) on
+    # both, A = -1/3
     explorer = AggregationExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
     grpo, dr_grpo = javascript([state_of(explorer)])[0]
     assert grpo["push"][2] == pytest.approx(grpo["push"][1] / 4, rel=1e-14)

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from grpo_edu.figures import FIGURES
-from grpo_edu.figures.registry import named, recorded_table, register
+from grpo_edu.figures.registry import figure, named, recorded_table
 from grpo_edu.lm import analysis
-from grpo_edu.plots.style import styled
 from grpo_edu.toys.compare import intervals
 from grpo_edu.toys.difficulty import first_reaching
 
@@ -23,8 +22,7 @@ def test_every_figure_draws_with_title_alt_text_level_and_labelled_axes(name):
     assert figured.answers
     assert figured.level.split(",")[0] in ("exact", "simulated", "observed")
     recorded = Path(__file__).resolve().parent.parent / "figures" / "data" / f"{name}.csv"
-    with styled():
-        drawn = figured.draw(pd.read_csv(recorded))
+    drawn = figured.draw(pd.read_csv(recorded))
     assert drawn.get_suptitle() == figured.title
     assert figured.level.split(",")[0] in drawn.get_supxlabel()
     drawn.canvas.draw()
@@ -47,6 +45,15 @@ def test_strips_have_the_hand_numbers_of_the_book_with_the_advantage_put_back():
     assert [weight["sequence", 0], weight["sequence", 1]] == pytest.approx([0.25, 1 / 7])
     assert [weight["constant", 0], weight["constant", 1]] == pytest.approx([1 / 7, 1 / 7])
     assert [weight["token me", 0], weight["token me", 1]] == pytest.approx([2 / 11, 2 / 11])
+
+
+def test_the_map_of_three_completions_draws_its_table():
+    figured = FIGURES["weight_map_three_completions"]
+    table = figured.data()
+    table.loc[(table.recipe == "dapo") & (table.completion == 2), "push"] *= 2
+    panels = [axis.images[0].get_array() for axis in figured.draw(table).axes if axis.images]
+    for panel, (_, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
+        assert panel.compressed().tolist() == part.push.tolist()
 
 
 def test_clip_gradient_is_the_advantage_times_the_ratio_in_live_cells_and_zero_in_two_of_six():
@@ -167,7 +174,8 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
     success, short, long = (
         table[name] for name in ("advantage of the success", "push, 10 tokens", "push, 100 tokens")
     )
-    # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal others, which is skipped
+    # R = 1 0 0 0: 0.75 over the std 0.5 (+ 1e-4), centred only, and NeMo's std of three equal
+    # others, which is skipped
     for at, expected in {
         "trl==0.22": 0.75 / 0.5001,
         "slime==2026.8.21": 0.75 / 0.500001,
@@ -198,6 +206,9 @@ def test_at_the_first_update_of_each_rollout_every_ratio_is_one_and_nothing_is_c
     assert table["clip fraction"].max() > 0
     assert table["reference"].nunique() == 1
     assert table["sampler"].nunique() == 3
+    p, q = table["policy"], table["reference"]  # the KL in double precision
+    exact = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    assert np.allclose(table["kl"], exact, rtol=1e-14, atol=1e-15)
     assert np.allclose(first["sampler"], first["policy"])
 
 
@@ -294,6 +305,6 @@ def test_the_entropy_law_fits_as_loosely_as_its_title_says():
 
 def test_names_are_unique_and_unknown_ones_are_refused():
     with pytest.raises(ValueError, match="registered already"):
-        register(FIGURES["clip_objective"])
+        figure(title="again")(FIGURES["clip_objective"].drawing)
     with pytest.raises(KeyError, match="Known: "):
         named(["nope"])

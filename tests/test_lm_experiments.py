@@ -170,7 +170,7 @@ def test_the_ratio_of_gradient_norms_is_one_over_the_std():
     chosen = replace(
         experiments.EXPERIMENTS["difficulty-gradients"], settings=Settings(steps=1, prompts=10)
     )
-    table = experiments.gradient_run(chosen, "8", 0, 3)
+    table = experiments.gradient_run(chosen, experiments.RunKey("8", 0, 3))
     assert len(table) > 3
     for row in table.itertuples():
         k = row.right
@@ -195,7 +195,9 @@ def test_twenty_steps_already_separate_grpo_from_dr_grpo():
     settings = replace(chosen.settings, steps=20)
     found = {}
     for arm in chosen.arms:
-        table = experiments.train_run(replace(chosen, settings=settings), arm, 0, 0)
+        table = experiments.train_run(
+            replace(chosen, settings=settings), experiments.RunKey(arm, 0, 0)
+        )
         found[arm] = analysis.ends(table, last=10)["gap"].item()
     assert found["grpo"] > 3.0
     assert abs(found["dr_grpo"]) < found["grpo"] / 2

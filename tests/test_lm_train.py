@@ -156,7 +156,7 @@ def test_too_little_space_is_said_before_training(tmp_path, monkeypatch):
         (["--task", "sums"], "task is 'sums': expected one of lab"),
         (["--recipe", "grp"], "no recipe named 'grp'"),
         (["--recipe", "remax"], "recipe 'remax' needs greedy_reward"),
-        (["--recipe", "ppo"], "recipe 'ppo' needs advantage"),
+        (["--recipe", "ppo"], "recipe 'ppo' needs given_advantage"),
         (["--steps", "0"], "steps is 0"),
         (["--model", "./nowhere.gguf", "--task", "lab"], "no such file"),
         (["--max-new-tokens", "400"], "256 positions"),

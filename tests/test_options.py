@@ -9,10 +9,11 @@ import typer
 from typer.testing import CliRunner
 
 from grpo_edu.cli import app
+from grpo_edu.cli.errors import Commands
+from grpo_edu.cli.options import with_options
 from grpo_edu.lm import train
 from grpo_edu.lm.loop import Settings
 from grpo_edu.lm.train import Run
-from grpo_edu.options import with_options
 from grpo_edu.settings import setting
 
 
@@ -29,14 +30,15 @@ class Oven:
 
 
 def baked(*arguments: str) -> tuple[str, int]:
-    oven_app = typer.Typer()
+    oven_app = typer.Typer(cls=Commands)
+    oven_app.callback()(lambda: None)  # a group, as the whole command line is
 
     @oven_app.command()
     @with_options(oven=Oven(heat=200))
     def bake(oven: Oven, minutes: int = 10) -> None:
         typer.echo(f"{oven} {minutes}")
 
-    result = CliRunner().invoke(oven_app, list(arguments))
+    result = CliRunner().invoke(oven_app, ["bake", *arguments])
     return result.output, result.exit_code
 
 

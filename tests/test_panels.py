@@ -1,4 +1,5 @@
-"""Labs and readers without a browser: what a control does to the picture, and that an error takes its place."""
+"""Labs and readers without a browser: what a control does to the picture, and that an error takes
+its place."""
 
 import base64
 import json
@@ -25,7 +26,15 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
             raise ValueError("n is 3: expected another.")
         return f"<{word}> {10 / n:g} {sure}"
 
-    panel = Panel(draw, {"n": slider("n", 1, 4, 1, 1), "word": choice("word", ["a", "b"], "a"), "sure": tick("sure"), "play": player("n", "n")})  # fmt: skip
+    panel = Panel(
+        draw,
+        {
+            "n": slider("n", 1, 4, 1, 1),
+            "word": choice("word", ["a", "b"], "a"),
+            "sure": tick("sure"),
+            "play": player("n", "n"),
+        },
+    )
     assert (panel.content, panel.error) == ("<p>&lt;a&gt; 10 False</p>", "")
     panel.set(n=2, word="b", sure=True)
     assert panel.content == "<p>&lt;b&gt; 5 True</p>"

@@ -1,15 +1,18 @@
-"""Pictures: the drawn data is the weights, one scale for all panels, nothing unescaped, no window left open."""
+"""Pictures: the drawn data is the weights, one scale for all panels, nothing unescaped, no window
+left open."""
 
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 
 from grpo_edu import Rollouts, read_completions, recipe, token_weights
-from grpo_edu.plots.heatmap import weight_map
-from grpo_edu.plots.lines import push_and_share
+from grpo_edu.plots.heatmap import DRAWN_ROWS, weight_map
+from grpo_edu.plots.report import report
 from grpo_edu.plots.text import weights_on_text
+from grpo_edu.weights import Push
 
 GRPO = recipe("grpo").but("grpo", kl=None)
 THREE = Rollouts.from_lengths([2, 2, 8], [1, 0, 0], ratio=[1.5, 1.0, 1.0], max_new_tokens=10)
@@ -56,20 +59,24 @@ def test_many_rows_get_prompts_and_bars_and_no_window_is_left_open():
     assert plt.get_fignums() == before
 
 
-def test_push_and_share_lines_are_the_weights():
-    figure = push_and_share([GRPO], THREE)
-    left, right = figure.axes[0], figure.axes[1]
-    weights = token_weights(GRPO, THREE)
-    lines = [
-        line
-        for line in left.lines
-        if len(line.get_xdata()) in (2, 8) and str(line.get_label())[0].isdigit()
-    ]
-    assert [line.get_ydata().tolist() for line in lines] == [
-        row[mask].tolist() for row, mask in zip(weights, THREE.mask, strict=True)
-    ]
-    shares = [bar.get_width() for bar in right.patches]
-    assert sum(map(abs, shares)) == pytest.approx(100)
+def test_of_ten_thousand_completions_a_few_are_drawn_and_the_text_says_what_is_left_out():
+    rewards = [float(i % 2) for i in range(10_000)]
+    rewards[5000] = 50.0
+    many = Rollouts.from_lengths([2] * 10_000, rewards, tokens=[["a", "b"]] * 10_000)
+    figure = weight_map([GRPO], many, relative=True)
+    rows = images(figure)[0].get_array().shape[0]
+    assert rows == DRAWN_ROWS
+    push = token_weights(GRPO, many).abs().sum(dim=1)
+    kept = push[[0, 9999]].sum() + push[1:-1].sort(descending=True).values[: rows - 2].sum()
+    held = 100 * (1 - kept / push.sum()).item()
+    text = str(weights_on_text([GRPO], many))
+    assert text.count('class="row"') == DRAWN_ROWS
+    assert all(f">completion {number} " in text for number in (0, 5000, 9999))
+    for place in (text, figure.get_supxlabel()):
+        assert "256 of 10,000 completions are drawn" in place
+        assert f"grpo {held:.3g} %" in place
+    table = pd.DataFrame({"completion": range(10_000)})
+    assert report([Push.of(GRPO, many)], table).count("<tr>") < 300
 
 
 def test_text_is_escaped_and_tokens_carry_sign_clip_and_mask():

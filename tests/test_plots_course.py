@@ -29,7 +29,8 @@ def test_the_tree_writes_each_value_and_each_advantage_once():
         "abb: r = 1",
         "bbb: r = 0",
     } <= set(found)
-    # A: first token -1/8, +1/8; after a -1/4, +1/4; three prefixes that decide by +-1/2; after b and after aa nothing
+    # A: first token -1/8, +1/8; after a -1/4, +1/4; three prefixes that decide by +-1/2; after b
+    # and after aa nothing
     counts = {
         word: found.count(word)
         for word in ("-0.125", "+0.125", "-0.250", "+0.250", "-0.500", "+0.500", "0")

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from grpo_edu import RECIPES, Recipe, Rollouts, recipe
+from grpo_edu.cli import app
 from grpo_edu.draws import generators
 from grpo_edu.objective import aggregation as agg
 from grpo_edu.plots.dynamics import clip_entropy, difficulty_progress, length_dynamics
@@ -19,7 +20,6 @@ from grpo_edu.statistics import Interval, interval, intervals, t_quantile
 from grpo_edu.toys import arms, difficulty, overlong, stopping
 from grpo_edu.toys.ablation import ablate
 from grpo_edu.toys.arms import Arms, clip_recipes
-from grpo_edu.toys.command import app
 from grpo_edu.toys.compare import gradient_sizes, matched_learning_rate, push_sizes
 from grpo_edu.toys.difficulty import Difficulty
 from grpo_edu.toys.flow import expected_gradient, flow
@@ -581,7 +581,7 @@ def test_pictures_are_drawn_and_say_their_level_of_evidence():
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, ["toy", *arguments])
 
 
 @pytest.mark.parametrize(

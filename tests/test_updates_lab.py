@@ -1,4 +1,5 @@
-"""The lab of several updates on one rollout: its picture is the library's own, and its bound is the closed form."""
+"""The lab of several updates on one rollout: its picture is the library's own, and its bound is the
+closed form."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from grpo_edu.widgets.updates import reuse_lab, reuse_picture
 
 
 def test_a_tiny_step_ends_where_the_wrong_answers_meet_the_bound():
-    # three wrong answers stop at .8 of a quarter each, probabilities add to 1: the right one ends at 1 + 3 * .2 = 1.6
+    # three wrong answers stop at .8 of a quarter each, probabilities add to 1: the right one ends
+    # at 1 + 3 * .2 = 1.6
     lab = reuse_lab()
     lab.set(learning_rate=0.05, updates=200)
     assert lab.error == ""

@@ -1,4 +1,5 @@
-"""Named figures: data, drawing and all that is said of each. Importing this package registers them."""
+"""Named figures: data, drawing and all that is said of each. Importing this package registers
+them."""
 
 from . import (
     aggregation,

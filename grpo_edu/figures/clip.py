@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..objective import axes, rewards
 from ..objective.aggregation import sequence_sum
 from ..objective.catalog import recipe
-from ..objective.surrogates import cispo, ppo_clip, sapo
+from ..objective.surrogates import EXAMPLES, cispo, ppo_clip
 from ..plots.style import COLOURS, MARKERS, new_figure
 from ..rollouts import Rollouts
 from ..weights import token_weights
@@ -21,12 +21,14 @@ SHOWN = {
     "PPO, 0.2 / 0.2": partial(ppo_clip, eps_low=0.2, eps_high=0.2),
     "clip-higher, 0.2 / 0.28": partial(ppo_clip, eps_low=0.2, eps_high=0.28),
     "CISPO, cap 1.28": partial(cispo, low=0.0, high=1.28),
-    "SAPO, 1.0 / 1.05": partial(sapo, tau_pos=1.0, tau_neg=1.05),
+    "SAPO, 1.0 / 1.05": EXAMPLES["SAPO"],
 }
+LINES = ("-", "--", "-.", ":")
 
 
 def clip_data() -> pd.DataFrame:
-    """Objective and its derivative by log π (autograd) on a grid of ratios, A = +1 and -1. Old log-prob -1."""
+    """Objective and its derivative by log π (autograd) on a grid of ratios, A = +1 and -1. Old
+    log-prob -1."""
     ratio = torch.linspace(0.4, 1.8, 281, dtype=torch.float64)
     rows = []
     for name, choice in SHOWN.items():
@@ -54,23 +56,27 @@ def clip_data() -> pd.DataFrame:
     title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
     level="exact",
     caption="exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
-    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 for a positive advantage "
-    "and below 0.8 for a negative one; clip-higher moves the first edge to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
-    answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and 12",
+    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 "
+    "for a positive advantage and below 0.8 for a negative one; clip-higher moves the first edge "
+    "to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
+    answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and "
+    "12",
     data=clip_data,
 )
 def clip_objective(table: pd.DataFrame) -> Figure:
     """Objective above, gradient below; good token left, bad token right."""
     picture = new_figure(8.0, 5.2)
     panels = picture.subplots(2, 2, sharex=True, sharey="row")
-    for column, (sign, word) in enumerate([(1.0, "A = +1, push up"), (-1.0, "A = −1, push down")]):
-        part = table[table.advantage == sign]
-        for k, (name, line) in enumerate(part.groupby("surrogate", sort=False)):
-            style = {"color": COLOURS[k], "linestyle": ("-", "--", "-.", ":")[k], "linewidth": 1.8}
-            if not str(name).startswith("CISPO"):
+    headings = {1.0: "A = +1, push up", -1.0: "A = −1, push down"}
+    for column, (sign, heading) in enumerate(headings.items()):
+        part = table.loc[table.advantage == sign]
+        for k, (name, choice) in enumerate(SHOWN.items()):
+            line = part.loc[part.surrogate == name]
+            style = {"color": COLOURS[k], "linestyle": LINES[k], "linewidth": 1.8}
+            if axes.function_of(choice) is not cispo:
                 panels[0, column].plot(line.ratio, line.objective, label=name, **style)
             panels[1, column].plot(line.ratio, line.gradient, label=name, **style)
-        panels[0, column].set_title(word)
+        panels[0, column].set_title(heading)
         panels[1, column].set_xlabel("importance ratio ρ")
         for panel in panels[:, column]:
             for kink in (0.8, 1.2, 1.28):
@@ -97,8 +103,10 @@ def overlong_data() -> pd.DataFrame:
 @figure(
     title="The overlong penalty leans on the last 4096 tokens before the limit",
     level="exact",
-    alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from 20480 on.",
-    answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper 16,384 + 4,096",
+    alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from "
+    "20480 on.",
+    answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper "
+    "16,384 + 4,096",
     data=overlong_data,
 )
 def overlong_penalty(table: pd.DataFrame) -> Figure:
@@ -106,13 +114,13 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
     picture = new_figure(6.0, 3.2)
     panel = picture.subplots()
     panel.plot(table.length, table.penalty, color=COLOURS[0], linewidth=2)
-    for x, y, word in (
+    for x, y, label in (
         (16384, 0, "16384: nothing yet"),
         (18432, -0.5, "18432: −½"),
         (20480, -1, "20480: −1"),
     ):
         panel.plot(x, y, "o", color=COLOURS[2])
-        panel.annotate(word, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
+        panel.annotate(label, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward")
     return picture
 
@@ -120,25 +128,15 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
 # --- sequence ratios on policy
 
 ON_POLICY = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
-PAIRS = {
-    "grpo": "grpo",
-    "gspo": "gspo",
-    "gmpo": "gmpo",
-    "luspo": "luspo",
-    "grpo, sequence sum": "sum",
-}
+SEQUENCES = {name: recipe(name) for name in ("grpo", "gspo", "gmpo", "luspo")}
+SEQUENCES["grpo, sequence sum"] = recipe("grpo").but(aggregation=sequence_sum)
 
 
 def equivalence_data() -> pd.DataFrame:
     """Push per token on policy under five losses, four completions."""
     rows = []
-    for name, key in PAIRS.items():
-        one = (
-            recipe("grpo").but(kl=None, aggregation=sequence_sum)
-            if key == "sum"
-            else recipe(key).but(kl=None)
-        )
-        weights = token_weights(one, ON_POLICY)
+    for name, loss in SEQUENCES.items():
+        weights = token_weights(loss.but(kl=None), ON_POLICY)
         rows += [
             {"loss": name, "completion": i, "length": int(n), "push": weights[i, 0].item()}
             for i, n in enumerate(ON_POLICY.lengths)
@@ -149,9 +147,11 @@ def equivalence_data() -> pd.DataFrame:
 @figure(
     title="On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
     level="exact",
-    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO coincide and fall like one over the length; LUSPO and "
-    "the sequence sum coincide and do not depend on length.",
-    answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents length bias",
+    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO "
+    "coincide and fall like one over the length; LUSPO and the sequence sum coincide and do not "
+    "depend on length.",
+    answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents "
+    "length bias",
     data=equivalence_data,
 )
 def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import matplotlib
 import pandas as pd
@@ -61,16 +64,18 @@ def advantage_data() -> pd.DataFrame:
 @figure(
     title="Dividing by the std makes the lone success loud, and the lone failure",
     level="exact",
-    alt="Advantage against the number of right completions among ten. With the std a lone success has advantage 3.0 and a "
-    "lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
-    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage row 33",
+    alt="Advantage against the number of right completions among ten. With the std a lone success "
+    "has advantage 3.0 and a lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten "
+    "ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
+    answers="the 9-wrong-1-right argument in the Interconnects post of 31 March 2025; coverage "
+    "row 33",
     data=advantage_data,
 )
 def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
     picture = new_figure(9.4, 3.6)
     panels = picture.subplots(1, 2, sharey=True)
-    for panel, column, word in zip(
+    for panel, column, heading in zip(
         panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
     ):
         for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
@@ -85,14 +90,14 @@ def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
         panel.axhline(0, color="#666666", linewidth=0.6)
         panel.set_ylim(-3.3, 4.3)
         panel.set(
-            title=word,
+            title=heading,
             xlabel=f"completions of the prompt that are right, of {G}",
             xticks=range(0, G + 1),
         )
     panels[0].set_ylabel("advantage")
     picture.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
-    lone = table[(table.estimator.str.startswith("GRPO")) & (table.correct == 1)].right.iloc[0]
-    centred = table[(table.estimator.str.startswith("Dr.")) & (table.correct == 1)].right.iloc[0]
+    alone = table[table.correct == 1].set_index("estimator").right
+    lone, centred = (alone[name] for name in list(ESTIMATORS)[:2])
     panels[0].annotate(
         f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8
     )
@@ -101,73 +106,70 @@ def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
 
 # --- the weight of a prompt
 
-SIZES = (2, 3, 4, 8, 16, 64)
+STD = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
+VIRIDIS = matplotlib.colormaps["viridis"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A line of the figure: w and h as functions of the pass rate, and its look."""
+
+    weight: Callable[[float], float]
+    objective: Callable[[float], float]
+    colour: Any
+    linestyle: str
+
+
+def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
+    w, h = (partial(f, scheme, size=size) for f in (weight_at, objective))
+    return Scheme(w, h, colour, "-.")
+
+
+def _of_std(size: int, k: int) -> Scheme:
+    w = partial(std_weight, size=size)
+    h = partial(objective, STD, size=size)
+    return Scheme(w, h, VIRIDIS(k / 7), "-")
+
+
+SCHEMES = {
+    **{f"std, G = {size}": _of_std(size, k) for k, size in enumerate((2, 3, 4, 8, 16, 64))},
+    "std, G = ∞": Scheme(
+        infinite_std_weight, lambda p: 2 * math.asin(math.sqrt(p)), VIRIDIS(6 / 7), "--"
+    ),
+    "RLOO": _of_recipe(recipe("rloo"), 8, COLOURS[2]),
+    "MaxRL, G = 16": _of_recipe(recipe("maxrl"), 16, COLOURS[1]),
+}
 
 
 def weight_data() -> pd.DataFrame:
-    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside it."""
-    grpo = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
+    """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside
+    it."""
     rows = []
     for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
-        for size in SIZES:
-            rows.append(
-                {
-                    "scheme": f"std, G = {size}",
-                    "p": p,
-                    "weight": std_weight(p, size),
-                    "objective": objective(grpo, p, size),
-                }
-            )
-        rows.append(
-            {
-                "scheme": "std, G = ∞",
-                "p": p,
-                "weight": infinite_std_weight(p),
-                "objective": 2 * math.asin(math.sqrt(p)),
-            }
-        )
-        rows.append(
-            {
-                "scheme": "RLOO",
-                "p": p,
-                "weight": weight_at(recipe("rloo"), p, 8),
-                "objective": objective(recipe("rloo"), p, 8),
-            }
-        )
-        rows.append(
-            {
-                "scheme": "MaxRL, G = 16",
-                "p": p,
-                "weight": weight_at(recipe("maxrl"), p, 16),
-                "objective": objective(recipe("maxrl"), p, 16),
-            }
-        )
+        for name, scheme in SCHEMES.items():
+            values = {"weight": scheme.weight(p), "objective": scheme.objective(p)}
+            rows.append({"scheme": name, "p": p, **values})
     return pd.DataFrame(rows)
 
 
 @figure(
-    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and saturates at √(G-1)",
+    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and "
+    "saturates at √(G-1)",
     level="exact",
-    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 at G = 3, and U-shaped from G = 4 on, up to "
-    "the infinite-group curve one over root p(1-p); RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
-    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the question-level bias",
+    alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 "
+    "at G = 3, and U-shaped from G = 4 on, up to the infinite-group curve one over root p(1-p); "
+    "RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+    answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the "
+    "question-level bias",
     data=weight_data,
 )
 def prompt_weight(table: pd.DataFrame) -> Figure:
     """w left, on log axes; h right."""
     picture = new_figure(9.4, 4.0)
     left, right = picture.subplots(1, 2)
-    for k, (name, line) in enumerate(table.groupby("scheme", sort=False)):
-        shade = (
-            matplotlib.colormaps["viridis"](k / 7)
-            if "std" in str(name)
-            else COLOURS[2 if name == "RLOO" else 1]
-        )
-        style = {
-            "color": shade,
-            "linestyle": "--" if "∞" in str(name) else "-" if "std" in str(name) else "-.",
-            "linewidth": 1.6,
-        }
+    for name, scheme in SCHEMES.items():
+        line = table[table.scheme == name]
+        style = {"color": scheme.colour, "linestyle": scheme.linestyle, "linewidth": 1.6}
         left.plot(line.p, line.weight, label=name, **style)
         right.plot(line.p, line.objective, **style)
     left.set(
@@ -197,9 +199,10 @@ def silent_group_data() -> pd.DataFrame:
 @figure(
     title="How many groups say nothing (%): the hard and the easy ends need large groups",
     level="exact",
-    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two are silent and none of eight; at 0.01 still "
-    "53 percent of groups of 64.",
-    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many generations do I need?",
+    alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two "
+    "are silent and none of eight; at 0.01 still 53 percent of groups of 64.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many "
+    "generations do I need?",
     data=silent_group_data,
 )
 def silent_groups(table: pd.DataFrame) -> Figure:
@@ -236,36 +239,36 @@ def silent_groups(table: pd.DataFrame) -> Figure:
 # --- KL estimators
 
 
+TRUE_KL = {"KL(π‖ref)": exact_kl.reverse, "KL(ref‖π)": exact_kl.forward}
+
+
 def kl_data() -> pd.DataFrame:
-    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two actions, π = (.9, .1), ref even."""
+    """Value and gradient of k1, k2, k3 and ratio-corrected k3 against both KL directions, two
+    actions, π = (.9, .1), ref even."""
     logits = torch.tensor([0.9, 0.1], dtype=torch.float64).log()
     reference = torch.tensor([0.5, 0.5], dtype=torch.float64).log()
-    rows = []
+    results = {}
     for name, function in {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ρ·k3": kl.k3_ratio}.items():
-        value, gradient = exact_kl.in_loss(partial(function, beta=1.0), logits, reference)
-        rows.append(
-            {"estimator": f"{name} in the loss", "value": value, "gradient": gradient[0].item()}
-        )
-    gradient = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
-    rows.append(
-        {
-            "estimator": "k1 in the reward",
-            "value": exact_kl.reverse(logits, reference)[0],
-            "gradient": gradient[0].item(),
-        }
-    )
-    for name, truth in (("KL(π‖ref)", exact_kl.reverse), ("KL(ref‖π)", exact_kl.forward)):
-        value, gradient = truth(logits, reference)
-        rows.append({"estimator": name, "value": value, "gradient": gradient[0].item()})
+        estimator = partial(function, beta=1.0)
+        results[f"{name} in the loss"] = exact_kl.in_loss(estimator, logits, reference)
+    in_reward = exact_kl.in_reward(partial(kl.k1, beta=1.0), logits, reference)
+    results["k1 in the reward"] = (exact_kl.reverse(logits, reference)[0], in_reward)
+    results |= {name: exact(logits, reference) for name, exact in TRUE_KL.items()}
+    rows = [
+        {"estimator": name, "value": value, "gradient": gradient[0].item()}
+        for name, (value, gradient) in results.items()
+    ]
     return pd.DataFrame(rows)
 
 
 @figure(
-    title="An estimator's value and its pull are different things: k1 has the right value and no pull, k3 pulls by the other KL",
+    title="An estimator's value and its pull are different things: k1 has the right value and no "
+    "pull, k3 pulls by the other KL",
     level="exact",
     caption="exact; on policy, two actions, π = (0.9, 0.1), reference even",
-    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value 0.285, gradient 0.198, that of the reverse KL. "
-    "k3: value 0.368, gradient 0.4, that of the forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
+    alt="Bars of expected value and gradient. k1 in the loss: value 0.368, gradient 0. k2: value "
+    "0.285, gradient 0.198, that of the reverse KL. k3: value 0.368, gradient 0.4, that of the "
+    "forward KL. Ratio-corrected k3 and k1 in the reward: 0.198.",
     answers="Comedy of Estimators (arXiv 2512.21852); open-instruct issue 534; coverage row 18",
     data=kl_data,
 )
@@ -273,7 +276,7 @@ def kl_estimators(table: pd.DataFrame) -> Figure:
     """Bars of value and of gradient."""
     picture = new_figure(8.6, 3.6)
     panels = picture.subplots(1, 2, sharey=True)
-    colours = [COLOURS[4] if "KL" in name else COLOURS[0] for name in table.estimator]
+    colours = [COLOURS[4 if name in TRUE_KL else 0] for name in table.estimator]
     for panel, column, label in zip(
         panels,
         ("value", "gradient"),

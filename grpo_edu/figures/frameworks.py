@@ -6,23 +6,24 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..frameworks.effective import effective_table
-from ..plots.style import new_figure
+from ..plots.style import DOWN, UP, new_figure
 from .registry import figure
-
-UP, DOWN = "#b35806", "#542788"
 
 
 @figure(
-    title='One name, many losses: the advantage and the push per token of "GRPO" by framework and version',
+    title='One name, many losses: the advantage and the push per token of "GRPO" by framework and '
+    "version",
     level="exact, for the losses that the framework tables state",
-    alt="One row for each framework and version. Left, the advantage of the one success among four: about 1.5 where the group std "
-    "divides, 1.0 in NeMo-RL, 0.75 in open-instruct, which do not. Right, the push per token in a completion of 10 and of 100 "
-    "tokens: ten to one under the mean of each completion, one point under a token mean.",
+    alt="One row for each framework and version. Left, the advantage of the one success among "
+    "four: about 1.5 where the group std divides, 1.0 in NeMo-RL, 0.75 in open-instruct, which do "
+    "not. Right, the push per token in a completion of 10 and of 100 tokens: ten to one under the "
+    "mean of each completion, one point under a token mean.",
     answers="TRL issue 3187, verl issue 957: which loss does a framework run under the name GRPO?",
     data=effective_table,
 )
 def which_grpo(table: pd.DataFrame) -> Figure:
-    """Left: advantages on rewards 1 0 0 0. Right: push per token at 10 and at 100 tokens, joined; one point: no length bias."""
+    """Left: advantages on rewards 1 0 0 0. Right: push per token at 10 and at 100 tokens, joined;
+    one point: no length bias."""
     picture = new_figure(9.6, 1.4 + 0.27 * len(table))
     left, right = picture.subplots(1, 2, sharey=True)
     rows = range(len(table))

@@ -1,4 +1,5 @@
-"""Figures on length: the bias as drawn in the Dr. GRPO paper, the field that is no gradient, the frontier, the silent loss."""
+"""Figures on length: the bias as drawn in the Dr. GRPO paper, the field that is no gradient, the
+frontier, the silent loss."""
 
 from __future__ import annotations
 
@@ -11,13 +12,19 @@ import torch
 from matplotlib.figure import Figure
 
 from ..objective.advantages import group_mean, group_std
-from ..objective.aggregation import constant, prompt_token_mean, sequence_mean, step_token_mean
+from ..objective.aggregation import (
+    constant,
+    micro_batch_token_mean,
+    prompt_token_mean,
+    sequence_mean,
+    step_token_mean,
+)
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
 from ..plots.style import COLOURS, MARKERS, SIGNED, new_figure
 from ..rollouts import Rollouts
 from ..theory import length
-from ..weights import token_weights
+from ..weights import split, token_weights
 from .registry import figure
 
 # --- two questions, four answers each
@@ -28,29 +35,29 @@ QUESTIONS = Rollouts.from_lengths(
 POPULATION = partial(group_std, ddof=0, eps=0.0)
 
 
+BIASES = {
+    "1/|o| and 1/std (GRPO)": Recipe(
+        baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
+    ),
+    "neither (Dr. GRPO)": recipe("dr_grpo"),
+}
+
+
 def illustration_data() -> pd.DataFrame:
-    """Push per token of each completion under 1/|o| and under a constant, and 1/std of its question."""
+    """Push per token of each completion under 1/|o| and under a constant, and 1/std of its
+    question."""
     rows = []
-    for name, one in {
-        "1/|o| and 1/std (GRPO)": Recipe(
-            baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
-        ),
-        "neither (Dr. GRPO)": recipe("dr_grpo"),
-    }.items():
-        weights = token_weights(one, QUESTIONS)
+    for name, loss in BIASES.items():
+        weights = token_weights(loss, QUESTIONS)
         for i in range(len(QUESTIONS)):
-            spread = (
-                QUESTIONS.reward[QUESTIONS.group == QUESTIONS.group[i]].std(correction=0).item()
-            )
-            row = {
-                "recipe": name,
-                "question": int(QUESTIONS.group[i]) + 1,
-                "completion": i,
-                "reward": QUESTIONS.reward[i].item(),
-            }
+            group = QUESTIONS.group[i]
+            spread = QUESTIONS.reward[QUESTIONS.group == group].std(correction=0).item()
             rows.append(
                 {
-                    **row,
+                    "recipe": name,
+                    "question": int(group) + 1,
+                    "completion": i,
+                    "reward": QUESTIONS.reward[i].item(),
                     "length": int(QUESTIONS.lengths[i]),
                     "push": weights[i, 0].item(),
                     "inverse_std": 1 / spread,
@@ -60,19 +67,23 @@ def illustration_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours the uneven question",
+    title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours "
+    "the uneven question",
     level="exact",
     caption="exact; arrows scaled within each panel",
-    alt="Two questions with four answers each, bars as long as the answers, arrows for the push per token. Under GRPO arrows shrink with "
-    "length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
-    answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; coverage rows 29 and 33",
+    alt="Two questions with four answers each, bars as long as the answers, arrows for the push "
+    "per token. Under GRPO arrows shrink with length and question 2 (3 of 4 right) has 1.155 "
+    "times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
+    answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; "
+    "coverage rows 29 and 33",
     data=illustration_data,
 )
 def bias_illustration(table: pd.DataFrame) -> Figure:
     """Bars as long as the answers, arrows as long as the push per token, a dot for 1/std."""
     picture = new_figure(9.0, 4.2)
     panels = picture.subplots(1, 2, sharey=True)
-    for panel, (name, part) in zip(panels, table.groupby("recipe", sort=False), strict=True):
+    for panel, (name, loss) in zip(panels, BIASES.items(), strict=True):
+        part = table.loc[table.recipe == name]
         scale = 6 / part.push.abs().max()
         row: Any
         for y, row in enumerate(part.itertuples()):
@@ -94,14 +105,14 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
                 ha="right",
                 fontsize=7.5,
             )
-        if "GRPO)" in str(name) and "neither" not in str(name):
+        if loss.scale is POPULATION:
             for q, y in ((1, 1.5), (2, 5.5)):
-                size = part[part.question == q].inverse_std.iloc[0]
+                size = part.loc[part.question == q, "inverse_std"].iloc[0]
                 panel.scatter([27], [y], s=60 * size, color=COLOURS[3], marker="o")
                 panel.text(27, y + 0.75, f"1/std {size:.2f}", ha="center", fontsize=7.5)
         panel.axhline(3.5, color="#666666", linewidth=0.8)
         panel.set(
-            title=str(name),
+            title=name,
             xlabel="tokens; arrow: push per token",
             xlim=(-5, 30),
             yticks=[1.5, 5.5],
@@ -115,7 +126,8 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
 
 
 def drift_data() -> pd.DataFrame:
-    """Exact stop-logit drift by the number of completions that share a denominator, hazard .1, cap 60."""
+    """Exact stop-logit drift by the number of completions that share a denominator, hazard .1, cap
+    60."""
     rows = [1, 2, 4, 8, 16, 32, 64]
     return pd.DataFrame(
         {
@@ -130,9 +142,11 @@ def drift_data() -> pd.DataFrame:
     title="A token mean is not free of the length bias: it divides it by the rows that share it",
     level="exact",
     caption="exact; hazard 0.1, cap 60; a constant has drift 0",
-    alt="Log-log plot of stop-logit drift against the number of completions in the denominator. 0.156 at one (sequence mean), 42 percent of "
-    "that at two, 8 percent at eight, falling like one over n; a constant has none.",
-    answers="is DAPO's token mean unbiased, and does gradient accumulation matter? understand-r1-zero issues 10, 11, 25; TRL issue 3021",
+    alt="Log-log plot of stop-logit drift against the number of completions in the denominator. "
+    "0.156 at one (sequence mean), 42 percent of that at two, 8 percent at eight, falling like "
+    "one over n; a constant has none.",
+    answers="is DAPO's token mean unbiased, and does gradient accumulation matter? "
+    "understand-r1-zero issues 10, 11, 25; TRL issue 3021",
     data=drift_data,
 )
 def drift_by_scope(table: pd.DataFrame) -> Figure:
@@ -174,7 +188,8 @@ BOX = ((-2.0, 2.0), (-3.0, 0.5))
 
 
 def field_data() -> pd.DataFrame:
-    """The expected update on a grid of (mode logit, wrong stop logit), right stop logit -1, G = 8, and its curl."""
+    """The expected update on a grid of (mode logit, wrong stop logit), right stop logit -1, G = 8,
+    and its curl."""
     rows = []
     for a in np.linspace(*BOX[0], 15):
         for w in np.linspace(*BOX[1], 13):
@@ -195,8 +210,9 @@ def field_data() -> pd.DataFrame:
     title="Under 1/|o| the update has a curl: it is the gradient of no objective",
     level="exact",
     caption="exact; no std, G = 8, no cap",
-    alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured by curl, which is negative everywhere and "
-    "largest where right answers are rare. Arrows point to more right answers and to a lower stop logit.",
+    alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured "
+    "by curl, which is negative everywhere and largest where right answers are rare. Arrows point "
+    "to more right answers and to a lower stop logit.",
     answers="does 1/|o| only rescale the objective? (our own derivation, enumerated)",
     data=field_data,
 )
@@ -234,7 +250,8 @@ def length_field(table: pd.DataFrame) -> Figure:
 
 
 def frontier_data() -> pd.DataFrame:
-    """Drift (hazard .1, cap 60) and share of the ten times longer completion along token weights L^(alpha-1)."""
+    """Drift (hazard .1, cap 60) and share of the ten times longer completion along token weights
+    L^(alpha-1)."""
     alphas = np.linspace(0, 1, 11)
     return pd.DataFrame(
         {
@@ -249,8 +266,9 @@ def frontier_data() -> pd.DataFrame:
     title="No power of the length is both: even shares (α = 0) or no drift (α = 1)",
     level="exact",
     caption="exact; token weight L^(α-1), hazard 0.1, cap 60",
-    alt="Share of a ten times longer answer against stop-logit drift for token weights L to the alpha minus one. Alpha 0: share one half and "
-    "drift 0.156; alpha 1: drift 0 and share 10/11; nothing reaches both.",
+    alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
+    "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
+    "nothing reaches both.",
     answers="arXiv 2607.23364: no length normaliser is both unbiased and neutral",
     data=frontier_data,
 )
@@ -280,24 +298,22 @@ def impossibility_frontier(table: pd.DataFrame) -> Figure:
 
 
 def silent_data() -> pd.DataFrame:
-    """Loss values at ratio 1 of 60 random groups under sequence and token mean, and -Cov(A, L)/mean L."""
+    """Loss values at ratio 1 of 60 random groups under sequence and token mean, and -Cov(A, L)/mean
+    L."""
     generator = torch.Generator().manual_seed(0)
-    one = Recipe(baseline=group_mean, scale=POPULATION, surrogate=recipe("grpo").surrogate)
+    grpo = Recipe(baseline=group_mean, scale=POPULATION, surrogate=recipe("grpo").surrogate)
     rows = []
     for _ in range(60):
         lengths = torch.randint(1, 60, (8,), generator=generator)
         rewards = [1.0, 0.0, *(torch.rand(6, generator=generator) < 0.5).double().tolist()]
         rollouts = Rollouts.from_lengths(lengths.tolist(), rewards)
-        advantage = one.plan(rollouts).advantage[:, 0]
+        advantage = grpo.plan(rollouts).advantage[:, 0]
         covariance = (advantage * lengths).mean() - advantage.mean() * lengths.double().mean()
-        token, sequence = (
-            one.but(aggregation=a).loss(rollouts).item() for a in (step_token_mean, sequence_mean)
-        )
+        losses = {"token mean": step_token_mean, "sequence mean": sequence_mean}
         rows.append(
             {
                 "minus covariance over mean length": (-covariance / lengths.double().mean()).item(),
-                "token mean": token,
-                "sequence mean": sequence,
+                **{k: grpo.but(aggregation=a).loss(rollouts).item() for k, a in losses.items()},
             }
         )
     return pd.DataFrame(rows)
@@ -307,8 +323,9 @@ def silent_data() -> pd.DataFrame:
     title='Loss 0 is not "nothing learnt": it tells whether right answers are longer',
     level="exact",
     caption="exact; 60 random groups of 8",
-    alt="Value of the loss at ratio one against minus the covariance of advantage and length over the mean length: the token mean lies on the "
-    "diagonal, the sequence mean is exactly zero, whatever the gradient.",
+    alt="Value of the loss at ratio one against minus the covariance of advantage and length over "
+    "the mean length: the token mean lies on the diagonal, the sequence mean is exactly zero, "
+    "whatever the gradient.",
     answers="TRL issue 2995; the most asked question: why is my GRPO loss 0?",
     data=silent_data,
 )
@@ -329,10 +346,8 @@ def silent_loss(table: pd.DataFrame) -> Figure:
 
 
 def split_data() -> pd.DataFrame:
-    """Cosine and norm of the weights cut into micro-batches against the whole step, 16 completions of random length."""
-    from ..objective.aggregation import micro_batch_token_mean
-    from ..weights import split
-
+    """Cosine and norm of the weights cut into micro-batches against the whole step, 16 completions
+    of random length."""
     generator = torch.Generator().manual_seed(1)
     lengths = torch.randint(2, 80, (16,), generator=generator).tolist()
     rewards = [float(k % 3 == 0) for k in range(16)]
@@ -348,11 +363,11 @@ def split_data() -> pd.DataFrame:
     }
     rows = []
     for name, choice in choices.items():
-        one = recipe("dr_grpo").but(aggregation=choice)
-        whole = token_weights(one, rollouts)
-        per_row = token_weights(one.but(aggregation=sequence_mean), rollouts)
+        loss = recipe("dr_grpo").but(aggregation=choice)
+        whole = token_weights(loss, rollouts)
+        per_row = token_weights(loss.but(aggregation=sequence_mean), rollouts)
         for parts in (1, 2, 4, 8, 16):
-            cut = token_weights(one, rollouts, split(16, parts))
+            cut = token_weights(loss, rollouts, split(16, parts))
             cosine = (cut * whole).sum() / cut.norm() / whole.norm()
             rows.append(
                 {
@@ -367,12 +382,14 @@ def split_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Only the micro-batch token mean feels how the step is cut; at one completion each it is the sequence mean",
+    title="Only the micro-batch token mean feels how the step is cut; at one completion each it "
+    "is the sequence mean",
     level="exact",
     caption="exact; 4 prompts x 4 completions, lengths 2 to 80",
-    alt="Cosine and norm of the token weights against micro-batch size for five aggregations. Four are flat at one; the micro-batch token mean "
-    "turns away as micro-batches shrink.",
-    answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient accumulation change the loss?",
+    alt="Cosine and norm of the token weights against micro-batch size for five aggregations. "
+    "Four are flat at one; the micro-batch token mean turns away as micro-batches shrink.",
+    answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient "
+    "accumulation change the loss?",
     data=split_data,
 )
 def micro_batch_invariance(table: pd.DataFrame) -> Figure:

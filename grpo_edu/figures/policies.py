@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -47,7 +48,8 @@ NODES = {  # method: name -> (column, row, words, kind)
     },
 }
 EDGES = {
-    "PPO": "q-policy policy-o o-ref o-reward o-value ref-kl kl-r reward-r value-v r-gae v-gae gae-a",
+    "PPO": "q-policy policy-o o-ref o-reward o-value ref-kl kl-r reward-r value-v "
+    "r-gae v-gae gae-a",
     "GRPO": "q-policy policy-o o-ref o-reward ref-kl reward-r r-group group-a",
 }
 
@@ -78,9 +80,10 @@ def flow_data() -> pd.DataFrame:
     title="GRPO has no value model: the other answers to the same prompt are the baseline",
     level="exact",
     caption="exact (definitions); orange: trained, blue: frozen, grey: a rule",
-    alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and value model; reward with the KL in it and values go into GAE, which "
-    "gives an advantage per token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group give one advantage per "
-    "completion, and the KL goes into the loss.",
+    alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and "
+    "value model; reward with the KL in it and values go into GAE, which gives an advantage per "
+    "token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group "
+    "give one advantage per completion, and the KL goes into the loss.",
     answers="DeepSeekMath (arXiv 2402.03300) Fig. 4; coverage rows 2 and 7",
     data=flow_data,
 )
@@ -129,16 +132,22 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
 
 # --- three policies
 
-ROLLOUTS, UPDATES, RATE, START = 3, 4, 1.2, 0.3
+ROLLOUTS = 3
+UPDATES = 4
+RATE = 1.2
+START = 0.3
 
 
 def policies_data() -> pd.DataFrame:
-    """GRPO on a policy of one logit: three rollouts (two right answers, two wrong), four SGD updates on each."""
-    grpo, start = recipe("grpo"), torch.tensor(START, dtype=torch.float64).logit()
+    """GRPO on a policy of one logit: three rollouts (two right answers, two wrong), four SGD
+    updates on each."""
+    grpo = recipe("grpo")
+    start = torch.tensor(START, dtype=torch.float64).logit()
     sign = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=torch.float64)
     log_probs = lambda theta: logsigmoid(sign * theta)[:, None]  # noqa: E731
     batch = Rollouts.from_lengths([1] * 4, rewards=[1, 1, 0, 0])
-    theta, rows = start.clone().requires_grad_(), []
+    theta = start.clone().requires_grad_()
+    rows = []
     for k in range(ROLLOUTS):
         old = theta.detach().clone()
         stale = replace(
@@ -160,8 +169,7 @@ def policies_data() -> pd.DataFrame:
                     "ratio, right": p / p_old,
                     "ratio, wrong": (1 - p) / (1 - p_old),
                     "clip fraction": (parts["gate"] == 0).double().mean().item(),
-                    "kl": p * torch.tensor(p / p_ref).log().item()
-                    + (1 - p) * torch.tensor((1 - p) / (1 - p_ref)).log().item(),
+                    "kl": p * math.log(p / p_ref) + (1 - p) * math.log((1 - p) / (1 - p_ref)),
                 }
             )
             theta = (theta - RATE * gradient).detach().requires_grad_()
@@ -169,11 +177,14 @@ def policies_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Three policies: the ratio looks at the sampler of this batch, the KL at where training began",
+    title="Three policies: the ratio looks at the sampler of this batch, the KL at where training "
+    "began",
     level="exact",
     caption="exact: one logit, three rollouts (dotted lines), four updates on each",
-    alt="Three panels over twelve updates. The policy's probability of a right answer rises; the sampler's follows in steps, once per rollout; the reference's is flat. At "
-    "the first update of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps growing.",
+    alt="Three panels over twelve updates. The policy's probability of a right answer rises; the "
+    "sampler's follows in steps, once per rollout; the reference's is flat. At the first update "
+    "of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps "
+    "growing.",
     answers="coverage rows 4 and 5: which policy the ratio, the clip and the KL look at",
     data=policies_data,
 )

@@ -31,7 +31,8 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Figured:
-    """One named figure: all that is said of it, where its numbers come from, and how they are drawn.
+    """One named figure: all that is said of it, where its numbers come from, and how they are
+    drawn.
 
     Args:
         name: file name without ending, the name of the drawing function.
@@ -57,7 +58,8 @@ class Figured:
     recorded: bool = False
 
     def draw(self, table: pd.DataFrame) -> Figure:
-        """The picture of a table, its title above; a line of evidence that the drawing wrote stays."""
+        """The picture of a table, its title above; a line of evidence that the drawing wrote
+        stays."""
         with styled():
             picture = self.drawing(table)
             headline(picture, self.title)
@@ -74,11 +76,11 @@ FIGURES: dict[str, Figured] = {}
 COMMITTED = Path(__file__).resolve().parents[2] / "figures"
 
 
-def figure(**said: Any) -> Callable[[Drawing], Drawing]:
+def figure(**fields: Any) -> Callable[[Drawing], Drawing]:
     """Decorator of a drawing function: registers it under its own name.
 
     Args:
-        said: the other fields of ``Figured``.
+        fields: the other fields of ``Figured``.
 
     Raises:
         ValueError: a figure of this name is registered already.
@@ -88,7 +90,7 @@ def figure(**said: Any) -> Callable[[Drawing], Drawing]:
         name = drawing.__name__
         if name in FIGURES:
             raise ValueError(f"a figure named {name} is registered already: choose another name.")
-        FIGURES[name] = Figured(name=name, drawing=drawing, **said)
+        FIGURES[name] = Figured(name=name, drawing=drawing, **fields)
         return drawing
 
     return register
@@ -123,7 +125,8 @@ def named(names: Sequence[str]) -> list[Figured]:
 
 
 def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
-    """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``. Returns the files."""
+    """Write the data (CSV) and the picture of one figure, and note both in ``manifest.json``.
+    Returns the files."""
     path = out / "data" / f"{figured.name}.csv"
     with replacing(path) as target:
         figured.data().to_csv(
@@ -149,14 +152,17 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
 
 
 def gallery(out: Path) -> Path:
-    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence and what it answers."""
+    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence
+    and what it answers."""
     parts = [
-        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; `grpo-edu figures --check` makes the data anew.\n"
+        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; "
+        "`grpo-edu figures --check` makes the data anew.\n"
     ]
     for figured in FIGURES.values():
         lines = [f"## {figured.title}", f"![{figured.alt}]({figured.name}.png)"]
         lines.append(
-            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · [SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
+            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · "
+            f"[SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
         )
         parts.append("\n\n".join(lines) + "\n")
     with replacing(out / "README.md") as target:
@@ -167,7 +173,8 @@ def gallery(out: Path) -> Path:
 def check(figured: Figured, out: Path) -> list[str]:
     """What is no longer true of the committed figure; empty where all is well.
 
-    The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the matplotlib that drew them,
+    The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the
+    matplotlib that drew them,
     since another minor release moves a tenth of the pixels.
     """
     path = out / "data" / f"{figured.name}.csv"
@@ -200,13 +207,15 @@ def check(figured: Figured, out: Path) -> list[str]:
 def _differences(old: pd.DataFrame, new: pd.DataFrame, path: Path) -> list[str]:
     if list(old.columns) != list(new.columns) or len(old) != len(new):
         return [
-            f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x {len(new)}."
+            f"{path} has columns {list(old.columns)} x {len(old)}, now {list(new.columns)} x "
+            f"{len(new)}."
         ]
     for name in new.columns:
         numeric = pd.api.types.is_numeric_dtype(new[name]) and not pd.api.types.is_bool_dtype(
             new[name]
         )
-        a, b = old[name].to_numpy(), new[name].to_numpy()
+        a = old[name].to_numpy()
+        b = new[name].to_numpy()
         same = (
             np.allclose(a, b, rtol=1e-9, atol=1e-12, equal_nan=True)
             if numeric

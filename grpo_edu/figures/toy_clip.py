@@ -32,11 +32,14 @@ def clip_data() -> pd.DataFrame:
 
 
 @figure(
-    title="A higher upper bound does not keep this bandit's entropy up: it is lower early, and alike in the end",
+    title="A higher upper bound does not keep this bandit's entropy up: it is lower early, and "
+    "alike in the end",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    alt="Four panels against rollouts for upper clip bounds .2, .28 and .4: entropy of the policy, pass rate, share of tokens stopped from rising, and "
-    "how probable those tokens were when drawn.",
-    answers="DAPO (arXiv 2503.14476) Fig. 2 and 3a, where a bound of .28 kept a language model's entropy up",
+    alt="Four panels against rollouts for upper clip bounds .2, .28 and .4: entropy of the "
+    "policy, pass rate, share of tokens stopped from rising, and how probable those tokens were "
+    "when drawn.",
+    answers="DAPO (arXiv 2503.14476) Fig. 2 and 3a, where a bound of .28 kept a language model's "
+    "entropy up",
     data=clip_data,
     recorded=True,
 )

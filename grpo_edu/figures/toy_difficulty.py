@@ -1,4 +1,5 @@
-"""Figures of the difficulty toy: what the std does over training, and what dynamic sampling buys and costs."""
+"""Figures of the difficulty toy: what the std does over training, and what dynamic sampling buys
+and costs."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ MEASURES = {
 
 
 def training_data() -> pd.DataFrame:
-    """GRPO, RLOO and MaxRL on 50 prompts with p from .001 to .999; under SGD all start with equal gradient norms."""
+    """GRPO, RLOO and MaxRL on 50 prompts with p from .001 to .999; under SGD all start with equal
+    gradient norms."""
     recipes = [recipe("grpo").but("grpo", kl=None), recipe("rloo"), recipe("maxrl")]
     tables = []
     for name, (samples, optimizer, rate) in RUNS.items():
@@ -53,13 +55,17 @@ def training_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Hard prompts at G = 64 under SGD: MaxRL first, then GRPO, then RLOO; alike at G = 2, nearly alike under AdamW",
+    title="Hard prompts at G = 64 under SGD: MaxRL first, then GRPO, then RLOO; alike at G = 2, "
+    "nearly alike under AdamW",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the first step",
-    alt="Nine panels of pass rate against training step. In groups of two the three curves lie on each other. In groups of 64 under SGD "
-    "MaxRL brings the hardest fifth of the prompts to .86, GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own "
-    "parameter, all three end above .96.",
-    answers="MaxRL (arXiv 2602.02710) on hard prompts; Dr. GRPO (arXiv 2503.20783) on the question-level bias; coverage row 33",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the "
+    "first step",
+    alt="Nine panels of pass rate against training step. In groups of two the three curves lie on "
+    "each other. In groups of 64 under SGD MaxRL brings the hardest fifth of the prompts to .86, "
+    "GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own parameter, all "
+    "three end above .96.",
+    answers="MaxRL (arXiv 2602.02710) on hard prompts; Dr. GRPO (arXiv 2503.20783) on the "
+    "question-level bias; coverage row 33",
     data=training_data,
     recorded=True,
 )
@@ -68,11 +74,11 @@ def difficulty_training(table: pd.DataFrame) -> Figure:
     picture = new_figure(9.4, 7.2)
     panels = picture.subplots(len(MEASURES), len(RUNS), sharex=True, sharey="row")
     names = list(dict.fromkeys(table["recipe"]))
-    for row, (column, words) in zip(panels, MEASURES.items(), strict=True):
+    for row, (column, label) in zip(panels, MEASURES.items(), strict=True):
         for panel, run in zip(row, RUNS, strict=True):
             draw_lines(panel, table.loc[table.run == run], column, names)
             panel.set_ylim(-0.02, 1.02)
-        row[0].set_ylabel(words)
+        row[0].set_ylabel(label)
     for panel, run in zip(panels[0], RUNS, strict=True):
         panel.set_title(run)
         ends = intervals(
@@ -96,11 +102,13 @@ SAMPLINGS = {
 
 
 def sampling_data() -> pd.DataFrame:
-    """GRPO at G = 8 and 16 prompts a step on 50 prompts, under three ways to draw groups; the same learning rate."""
+    """GRPO at G = 8 and 16 prompts a step on 50 prompts, under three ways to draw groups; the same
+    learning rate."""
     training = Training(steps=300, prompts=16, samples=8, learning_rate=4.0, every=10)
-    one, tables = recipe("grpo").but("grpo", kl=None), []
+    grpo = recipe("grpo").but("grpo", kl=None)
+    tables = []
     for sampling in SAMPLINGS:
-        table = train(one, Difficulty(sampling=sampling, spacing="logit"), training, seeds=SEEDS)
+        table = train(grpo, Difficulty(sampling=sampling, spacing="logit"), training, seeds=SEEDS)
         columns = [
             "seed",
             "step",
@@ -116,13 +124,17 @@ def sampling_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Dynamic sampling: a third of the updates to a pass rate of .7, and more completions drawn for it",
+    title="Dynamic sampling: a third of the updates to a pass rate of .7, and more completions "
+    "drawn for it",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one learning rate",
-    alt="Three panels. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and 30 thousand completions, re-rolling the same prompt after 106 "
-    "and 108 thousand, plain sampling after 180 and 23 thousand. Under plain sampling the share of groups that are all right grows; refilling "
-    "keeps every group alive until, late, twenty rounds no longer suffice.",
-    answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out what the steps cost",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one "
+    "learning rate",
+    alt="Three panels. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and "
+    "30 thousand completions, re-rolling the same prompt after 106 and 108 thousand, plain "
+    "sampling after 180 and 23 thousand. Under plain sampling the share of groups that are all "
+    "right grows; refilling keeps every group alive until, late, twenty rounds no longer suffice.",
+    answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out "
+    "what the steps cost",
     data=sampling_data,
     recorded=True,
 )

@@ -1,13 +1,14 @@
-"""Figures of the stopping toy. Tables of sampled runs are recorded; ``grpo-edu figures NAME`` runs them again."""
+"""Figures of the stopping toy. Tables of sampled runs are recorded; ``grpo-edu figures NAME`` runs
+them again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..objective.aggregation import prompt_token_mean
@@ -17,6 +18,7 @@ from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import ppo_clip
 from ..plots import dynamics
+from ..plots.intervals import draw_band, draw_intervals
 from ..plots.style import COLOURS, MARKERS, new_figure
 from ..toys import stopping
 from ..toys.ablation import ablate
@@ -47,7 +49,8 @@ def matched(
 
 
 def length_data() -> pd.DataFrame:
-    """300 steps of the slip toy under GRPO, DAPO (prompt scope) and Dr. GRPO, learning rates matched at the first step."""
+    """300 steps of the slip toy under GRPO, DAPO (prompt scope) and Dr. GRPO, learning rates
+    matched at the first step."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip")
     return stopping.train(
@@ -58,9 +61,11 @@ def length_data() -> pd.DataFrame:
 @figure(
     title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 to 2 tokens and wrong ones grow from 13 to 60; "
-    "DAPO's prompt-scope token mean follows more slowly; under Dr. GRPO both stay near 13.",
-    answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; redai-studio/Relax PR 173: split by correctness",
+    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 "
+    "to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
+    "slowly; under Dr. GRPO both stay near 13.",
+    answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; "
+    "redai-studio/Relax PR 173: split by correctness",
     data=length_data,
     recorded=True,
 )
@@ -70,7 +75,8 @@ def length_dynamics(table: pd.DataFrame) -> Figure:
 
 
 def flow_data() -> pd.DataFrame:
-    """The expected update followed for 300 steps, learnable mode: GRPO, the prompt-scope token mean, Dr. GRPO."""
+    """The expected update followed for 300 steps, learnable mode: GRPO, the prompt-scope token
+    mean, Dr. GRPO."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping()
     return flow(
@@ -79,11 +85,14 @@ def flow_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant moves neither",
+    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant "
+    "moves neither",
     level="exact",
-    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO the expected length of right answers falls from 13 "
-    "and that of wrong ones rises; DAPO's prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
-    answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and not the task",
+    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO "
+    "the expected length of right answers falls from 13 and that of wrong ones rises; DAPO's "
+    "prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
+    answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and "
+    "not the task",
     data=flow_data,
 )
 def length_flow(table: pd.DataFrame) -> Figure:
@@ -95,7 +104,8 @@ def length_flow(table: pd.DataFrame) -> Figure:
 
 
 def efficiency_data() -> pd.DataFrame:
-    """The slip toy from a low start (attempts right with p = .2): pass rate and expected length of all completions."""
+    """The slip toy from a low start (attempts right with p = .2): pass rate and expected length of
+    all completions."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping(mode="slip", right=0.2, slip=0.4)
     table = stopping.train(
@@ -107,44 +117,33 @@ def efficiency_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward no longer can",
+    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward "
+    "no longer can",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6",
-    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 under Dr. GRPO. Right: paths in the plane of length "
-    "and pass rate; all end at a pass rate near .6, GRPO's far to the right.",
-    answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward and length that rise together",
+    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 "
+    "under Dr. GRPO. Right: paths in the plane of length and pass rate; all end at a pass rate "
+    "near .6, GRPO's far to the right.",
+    answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward "
+    "and length that rise together",
     data=efficiency_data,
     recorded=True,
 )
 def token_efficiency(table: pd.DataFrame) -> Figure:
-    """Left: expected length against steps. Right: the path of each seed in the plane of length and pass rate."""
+    """Left: expected length against steps. Right: the path of each seed in the plane of length and
+    pass rate."""
     picture = new_figure(9.0, 3.9)
     over_time, path = picture.subplots(1, 2)
     for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
         line = intervals(runs, "expected_length", by=["step"])
-        over_time.plot(
-            line["step"],
-            line["mean"],
-            color=COLOURS[i],
-            marker=MARKERS[i],
-            markevery=8,
-            markersize=4,
-            label=name,
-        )
-        over_time.fill_between(
-            line["step"], line["low"], line["high"], color=COLOURS[i], alpha=0.2, linewidth=0
-        )
+        look = {"color": COLOURS[i], "marker": MARKERS[i]}
+        style: dict[str, Any] = look | {"markevery": 8, "markersize": 4, "label": name}
+        draw_band(over_time, line["step"], line, **style)
         for _, run in runs.groupby("seed"):
             path.plot(
                 run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6
             )
-            path.plot(
-                run.expected_length.iloc[-1],
-                run.pass_rate.iloc[-1],
-                color=COLOURS[i],
-                marker=MARKERS[i],
-                markersize=5,
-            )
+            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], markersize=5, **look)
     over_time.set(
         xlabel="training step",
         ylabel="expected tokens of a completion",
@@ -162,27 +161,25 @@ def token_efficiency(table: pd.DataFrame) -> Figure:
 
 # --- where the gap appears, and where it does not
 
-SETTINGS: dict[str, str] = {
-    "the policy's own branch": "learnable",
-    "branch drawn by the environment": "environment",
-    "own branch, with slips": "slip",
-    "slips, rewards permuted (placebo)": "slip",
+SETTINGS = {  # mode of the toy, and whether rewards are permuted within each group
+    "the policy's own branch": ("learnable", False),
+    "branch drawn by the environment": ("environment", False),
+    "own branch, with slips": ("slip", False),
+    "slips, rewards permuted (placebo)": ("slip", True),
 }
 
 
 def modes_data() -> pd.DataFrame:
-    """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations, matched learning rates."""
+    """The stop gap after 300 steps in three modes and under permuted rewards, four aggregations,
+    matched learning rates."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dapo(step)"), recipe("dr_grpo")]
     tables = []
-    for name, mode in SETTINGS.items():
-        policy, training = (
-            stopping.Stopping(mode=mode),
-            replace(RUNS, every=300, placebo="placebo" in name),
-        )
+    for name, (mode, placebo) in SETTINGS.items():
+        policy = stopping.Stopping(mode=mode)
         table = stopping.train(
             recipes,
             policy,
-            training,
+            replace(RUNS, every=300, placebo=placebo),
             seeds=2 * SEEDS,
             learning_rates=matched(recipes, policy, RUNS),
         )
@@ -192,35 +189,15 @@ def modes_data() -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _intervals(panel: Axes, rows: pd.DataFrame, place: str, kind: str) -> None:
-    """Means with 95 % intervals, one row per ``place``, one colour and marker per ``kind``."""
-    places, kinds = list(dict.fromkeys(rows[place])), list(dict.fromkeys(rows[kind]))
-    for i, name in enumerate(kinds):
-        part = rows[rows[kind] == name]
-        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.16 for p in part[place]]
-        low, high = part["mean"] - part["low"], part["high"] - part["mean"]
-        panel.errorbar(
-            part["mean"],
-            y,
-            xerr=[low, high],
-            color=COLOURS[i],
-            fmt=MARKERS[i],
-            markersize=5,
-            capsize=2,
-            label=name,
-        )
-    panel.axvline(0, color="#666666", linewidth=0.6)
-    panel.set_yticks(range(len(places)), places)
-    panel.set_ylim(len(places) - 0.5, -0.5)
-
-
 @figure(
     title="The gap follows the denominator in every mode, and is gone under permuted rewards",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
     caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
-    alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, DAPO's prompt scope follows, the step scope is small, "
-    "Dr. GRPO's contains or nearly contains zero. With rewards permuted inside groups all four lie at zero.",
-    answers="toys and small runs that showed no length bias or its reverse; a placebo that none of them has",
+    alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, "
+    "DAPO's prompt scope follows, the step scope is small, Dr. GRPO's contains or nearly contains "
+    "zero. With rewards permuted inside groups all four lie at zero.",
+    answers="toys and small runs that showed no length bias or its reverse; a placebo that none "
+    "of them has",
     data=modes_data,
     recorded=True,
 )
@@ -228,7 +205,9 @@ def length_modes(table: pd.DataFrame) -> Figure:
     """Stop gap per mode and recipe."""
     picture = new_figure(8.6, 3.9)
     panel = picture.subplots()
-    _intervals(panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe")
+    draw_intervals(
+        panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe"
+    )
     panel.set_xlabel("stop logit, right minus wrong, after 300 steps (above 0: wrong ones run on)")
     picture.legend(loc="outside right upper")
     return picture
@@ -245,8 +224,10 @@ DRIFT_SEEDS = 64
 
 
 def drift_data() -> pd.DataFrame:
-    """Dr. GRPO in the environment mode under three optimisers: its expected gradient on the stop logits is 0."""
-    policy, tables = stopping.Stopping(mode="environment"), []
+    """Dr. GRPO in the environment mode under three optimisers: its expected gradient on the stop
+    logits is 0."""
+    policy = stopping.Stopping(mode="environment")
+    tables = []
     for name, setting in OPTIMISERS.items():
         training = replace(RUNS, steps=150, every=150, **setting)
         table = stopping.train(recipe("dr_grpo"), policy, training, seeds=DRIFT_SEEDS)
@@ -264,9 +245,11 @@ def drift_data() -> pd.DataFrame:
 @figure(
     title="Zero drift is a statement about the gradient: clipping its norm adds a drift of its own",
     level=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient here is exactly 0",
-    alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under plain SGD and AdamW both intervals contain zero; with the "
-    "gradient norm clipped in most steps right answers shorten.",
+    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient "
+    "here is exactly 0",
+    alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under "
+    "plain SGD and AdamW both intervals contain zero; with the gradient norm clipped in most "
+    "steps right answers shorten.",
     answers="runs that see lengths move under Dr. GRPO and blame its aggregation",
     data=drift_data,
     recorded=True,
@@ -276,7 +259,9 @@ def optimiser_drift(table: pd.DataFrame) -> Figure:
     picture = new_figure(8.4, 3.2)
     panel = picture.subplots()
     named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
-    _intervals(panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit")
+    draw_intervals(
+        panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit"
+    )
     panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
     picture.legend(loc="outside right upper")
     return picture
@@ -298,7 +283,8 @@ STAGES = {"early": (10, 1.0), "late": (100, 4.0)}  # steps and learning rate
 
 
 def ablation_data() -> pd.DataFrame:
-    """The 2 x 2 ablation, aggregation x advantage scale, after 10 small steps and after 100 large ones."""
+    """The 2 x 2 ablation, aggregation x advantage scale, after 10 small steps and after 100 large
+    ones."""
     tables = []
     for stage, (steps, rate) in STAGES.items():
         training = Training(steps=steps, prompts=8, samples=16, learning_rate=rate, every=steps)
@@ -307,19 +293,24 @@ def ablation_data() -> pd.DataFrame:
     return table.loc[table.outcome.isin(list(EFFECTS))]
 
 
-def _cell(aggregation: str, scale: str) -> str:
+def _cell(aggregation: str, scale: str) -> tuple[str, str]:
+    """The label of a row, and its kind: one arm, or the difference that one switch makes."""
     if scale == "both":
-        return "effect of 1/|o|"
-    return "effect of 1/std" if aggregation == "both" else f"{CELLS[aggregation]}, {CELLS[scale]}"
+        return "effect of 1/|o|", "paired difference"
+    if aggregation == "both":
+        return "effect of 1/std", "paired difference"
+    return f"{CELLS[aggregation]}, {CELLS[scale]}", "arm"
 
 
 @figure(
-    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later the gap lifts them too",
+    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later "
+    "the gap lifts them too",
     level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
     caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
-    alt="Means with intervals of four arms and two paired differences. After 10 steps the length gap is near 6 tokens in both arms with 1/|o| and near zero "
-    "in both with a constant; hard prompts have gained a third of what medium ones gained with the std, a fifth without, whatever the "
-    "aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
+    alt="Means with intervals of four arms and two paired differences. After 10 steps the length "
+    "gap is near 6 tokens in both arms with 1/|o| and near zero in both with a constant; hard "
+    "prompts have gained a third of what medium ones gained with the std, a fifth without, "
+    "whatever the aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
     answers="frameworks whose Dr. GRPO switch turns off one of the two",
     data=ablation_data,
     recorded=True,
@@ -329,16 +320,15 @@ def two_by_two(table: pd.DataFrame) -> Figure:
     picture = new_figure(9.4, 5.6)
     panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True)
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
-        for panel, (outcome, words) in zip(row, EFFECTS.items(), strict=True):
+        for panel, (outcome, label) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
+            labels = [_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)]
             rows = part.assign(
-                cell=[_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)],
-                kind="arm",
+                **dict(zip(("cell", "kind"), zip(*labels, strict=True), strict=True))
             )
-            rows.loc[rows.cell.str.startswith("effect"), "kind"] = "paired difference"
-            _intervals(panel, rows, "cell", "kind")
+            draw_intervals(panel, rows, "cell", "kind")
             panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
-            panel.set(title=f"after {steps} steps", xlabel=words)
+            panel.set(title=f"after {steps} steps", xlabel=label)
     panels[0, 0].legend(loc="lower right")
     return picture
 
@@ -348,31 +338,23 @@ def two_by_two(table: pd.DataFrame) -> Figure:
 
 def ladder() -> list[Recipe]:
     """GRPO, and DAPO's parts added one by one, in the order of its Table 1."""
+    filtering = partial(truncation_mask, in_baseline=False)
     steps = [grpo_without_kl()]
-    steps.append(
-        steps[-1].but(
-            "+ overlong filtering", filters=(partial(truncation_mask, in_baseline=False),)
-        )
-    )
-    steps.append(
-        steps[-1].but("+ clip-higher", surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.28))
-    )
-    steps.append(
-        steps[-1].but("+ soft overlong penalty", rewards=(partial(overlong_penalty, cache=16),))
-    )
-    steps.append(steps[-1].but("+ token-level loss", aggregation=prompt_token_mean))
-    steps.append(
-        steps[-1].but("+ dead groups dropped", filters=(*steps[-1].filters, drop_dead_groups))
-    )
+    for name, change in {
+        "+ overlong filtering": {"filters": (filtering,)},
+        "+ clip-higher": {"surrogate": partial(ppo_clip, eps_low=0.2, eps_high=0.28)},
+        "+ soft overlong penalty": {"rewards": (partial(overlong_penalty, cache=16),)},
+        "+ token-level loss": {"aggregation": prompt_token_mean},
+        "+ dead groups dropped": {"filters": (filtering, drop_dead_groups)},
+    }.items():
+        steps.append(steps[-1].but(name, **change))
     return steps
 
 
 def ladder_data() -> pd.DataFrame:
     """Slip toy after 10 rollouts with 8 updates each, so that the clip acts; one learning rate."""
-    policy, training = (
-        stopping.Stopping(mode="slip", right=0.2),
-        replace(RUNS, steps=10, updates=8, every=10),
-    )
+    policy = stopping.Stopping(mode="slip", right=0.2)
+    training = replace(RUNS, steps=10, updates=8, every=10)
     table = stopping.train(ladder(), policy, training, seeds=2 * SEEDS)
     return table.query("step == step.max()").filter(
         items=["recipe", "seed", "pass_rate", "length_right", "length_wrong"]
@@ -380,12 +362,16 @@ def ladder_data() -> pd.DataFrame:
 
 
 @figure(
-    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the lengths much",
+    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the "
+    "lengths much",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one learning rate",
-    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and five recipes that add one part of DAPO each. "
-    "Pass rates lie between .71 and .75; wrong answers have some 48 tokens until the token-level loss, which brings them to 21.",
-    answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a language model's",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one "
+    "learning rate",
+    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and "
+    "five recipes that add one part of DAPO each. Pass rates lie between .71 and .75; wrong "
+    "answers have some 48 tokens until the token-level loss, which brings them to 21.",
+    answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a "
+    "language model's",
     data=ladder_data,
     recorded=True,
 )
@@ -393,13 +379,13 @@ def dapo_ladder(table: pd.DataFrame) -> Figure:
     """Pass rate and the two lengths, per rung."""
     picture = new_figure(9.4, 3.9)
     left, right = picture.subplots(1, 2, sharey=True)
-    _intervals(
+    draw_intervals(
         left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind"
     )
     left.set(xlabel="pass rate after 10 rollouts", xlim=(0, 0.85))
     names = {"length_right": "given right", "length_wrong": "given wrong"}
     long = table.melt(["recipe", "seed"], list(names), "kind", "tokens").replace({"kind": names})
-    _intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
+    draw_intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
     right.set_xlabel("expected tokens")
     right.legend()
     return picture
@@ -419,10 +405,13 @@ def truncation_data() -> pd.DataFrame:
 @figure(
     title="Punishing, penalising and masking truncated answers all shorten the right ones",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start at 21 tokens",
-    alt="Expected length of right answers and share of truncated completions against training step, for four treatments of truncated completions: "
-    "ignored, rewarded as failure, masked out, soft penalty.",
-    answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, since the long tail is no longer seen",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start "
+    "at 21 tokens",
+    alt="Expected length of right answers and share of truncated completions against training "
+    "step, for four treatments of truncated completions: ignored, rewarded as failure, masked "
+    "out, soft penalty.",
+    answers="DAPO (arXiv 2503.14476) §3.4 and Fig. 5, overlong filtering: masking is not neutral, "
+    "since the long tail is no longer seen",
     data=truncation_data,
     recorded=True,
 )
@@ -430,11 +419,11 @@ def truncation_treatments(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
     picture = new_figure(9.0, 3.6)
     left, right = picture.subplots(1, 2)
-    for panel, column, words in (
+    for panel, column, label in (
         (left, "length_right", "expected tokens, right answers"),
         (right, "truncated", "share truncated"),
     ):
         dynamics.draw_lines(panel, table, column, list(TREATMENTS))
-        panel.set(xlabel="training step", ylabel=words)
+        panel.set(xlabel="training step", ylabel=label)
     picture.legend(*left.get_legend_handles_labels(), loc="outside right upper")
     return picture

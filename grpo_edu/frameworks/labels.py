@@ -55,15 +55,14 @@ AGGREGATION = {
 }
 SURROGATE = {"ppo_clip": "PPO clip", "reinforce": "no ratio"}
 COMPARED = ("filters", "baseline", "scale", "surrogate", "aggregation")
+# names that a comment or a run uses for a whole family, or for something else
+GENERIC = ("reinforce", "remax", "ppo", "grpo", "bnpo", "gspo_token", "gpg", "opo", "lite_ppo")
+GENERIC += ("maxrl", "gdpo", "balanced", "vl_norm")
+# the other names mean one loss each: a pattern that finds them in a comment or the name of a run
 NAMES = {
-    r"dr[._ -]*grpo": "dr_grpo",
-    r"dapo": "dapo",
-    r"gspo": "gspo",
-    r"cispo": "cispo",
-    r"gmpo": "gmpo",
-    r"rloo": "rloo",
-    r"sapo": "sapo",
-    r"luspo": "luspo",
+    name.replace("_", "[._ -]*"): name
+    for name in RECIPES
+    if name.isidentifier() and name not in GENERIC
 }
 
 

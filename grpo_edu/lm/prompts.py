@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files import read_text
 from .checkers import Checker
 
 
@@ -34,7 +35,7 @@ def read_prompts(path: str | Path, checker: Checker | None = None) -> list[Promp
         FileNotFoundError: there is no such file.
     """
     prompts: list[Prompt] = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             try:
                 prompt = _prompt(line, default=len(prompts))

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from ..checks import one_of
+from ..files import read_text
 from .checkers import CHECKERS, NUMBER
 from .generate import Environment
 from .prompts import read_prompts
@@ -101,7 +102,7 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
         FileNotFoundError: no such file.
     """
     pool = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             row = json.loads(line)
             question = row.get("question", "")

@@ -19,7 +19,7 @@ from .recipe import Recipe
 from .rewards import kl_in_token_reward
 
 STD = partial(adv.group_std, ddof=1, eps=0.0)
-CLIP = partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2)
+CLIP = sur.EXAMPLES["PPO clip"]
 CLIP_HIGHER = partial(sur.ppo_clip, eps_low=0.2, eps_high=0.28)
 
 _BASE = [
@@ -137,7 +137,7 @@ _SEQUENCE_RATIO = [
         defaults="eps 3e-4 and 4e-4, 4 updates per rollout",
         baseline=adv.group_mean,
         scale=STD,
-        surrogate=partial(sur.gspo, eps_low=3e-4, eps_high=4e-4),
+        surrogate=sur.EXAMPLES["GSPO"],
         aggregation=agg.sequence_mean,
     ),
     Recipe(
@@ -147,7 +147,7 @@ _SEQUENCE_RATIO = [
         defaults="eps 3e-4 and 4e-4",
         baseline=adv.group_mean,
         scale=STD,
-        surrogate=partial(sur.gspo_token, eps_low=3e-4, eps_high=4e-4),
+        surrogate=sur.EXAMPLES["GSPO-token"],
         aggregation=agg.sequence_mean,
     ),
     Recipe(
@@ -167,7 +167,7 @@ _SEQUENCE_RATIO = [
         defaults="log-space eps 0.4 on both sides",
         baseline=adv.group_mean,
         scale=STD,
-        surrogate=partial(sur.gmpo, eps_low=0.4, eps_high=0.4),
+        surrogate=sur.EXAMPLES["GMPO"],
         aggregation=agg.sequence_mean,
     ),
 ]
@@ -180,7 +180,7 @@ _GATES = [
         defaults="no lower bound; the cap is not printed, 5 is ScaleRL's (arXiv 2510.13786); 16 updates per rollout",
         baseline=adv.group_mean,
         scale=STD,
-        surrogate=partial(sur.cispo, low=0.0, high=5.0),
+        surrogate=sur.EXAMPLES["CISPO"],
         aggregation=agg.prompt_token_mean,
     ),
     Recipe(
@@ -190,7 +190,7 @@ _GATES = [
         defaults="tau 1.0 for A > 0, 1.05 else",
         baseline=adv.group_mean,
         scale=STD,
-        surrogate=partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
+        surrogate=sur.EXAMPLES["SAPO"],
         aggregation=agg.sequence_mean,
     ),
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -524,3 +525,20 @@ def sapo(
     """
     tau = torch.full_like(logp, tau_neg).masked_fill(advantage > 0, tau_pos)
     return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage
+
+
+# Every surrogate by its label, with the settings that its paper or framework prints.
+EXAMPLES: dict[str, Choice] = {
+    function.label: partial(function, **settings)
+    for function, settings in (
+        (reinforce, {}),
+        (ppo_clip, {"eps_low": 0.2, "eps_high": 0.2}),
+        (dual_clip, {"eps_low": 0.2, "eps_high": 0.2, "cap": 3.0}),
+        (gspo, {"eps_low": 3e-4, "eps_high": 4e-4}),
+        (gspo_token, {"eps_low": 3e-4, "eps_high": 4e-4}),
+        (sequence_product, {"eps_low": 0.2, "eps_high": 0.2}),
+        (gmpo, {"eps_low": 0.4, "eps_high": 0.4}),
+        (cispo, {"low": 0.0, "high": 5.0}),
+        (sapo, {"tau_pos": 1.0, "tau_neg": 1.05}),
+    )
+}

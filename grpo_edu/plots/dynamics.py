@@ -1,42 +1,58 @@
-"""What the toys do over training: lengths, difficulty, clip and entropy. Tables in (``grpo_edu.toys``), pictures out."""
+"""What the toys do over training: lengths, difficulty, clip and entropy. Tables in
+(``grpo_edu.toys``), pictures out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.axes import Axes
 
 from ..toys.compare import intervals
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .intervals import draw_band
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+class Measure(NamedTuple):
+    """What a column is called on a picture; a share lies between 0 and 1."""
+
+    heading: str
+    unit: str
+    is_share: bool = False
+
+
+PASS_RATE = Measure("pass rate", "probability", True)
 LENGTHS = {
-    "pass_rate": ("pass rate", "probability"),
-    "length_right": ("length of right completions", "expected tokens"),
-    "length_wrong": ("length of wrong completions", "expected tokens"),
-    "stop_gap": ("stop logit, right minus wrong", "logit (above 0: wrong ones run on)"),
+    "pass_rate": PASS_RATE,
+    "length_right": Measure("length of right completions", "expected tokens"),
+    "length_wrong": Measure("length of wrong completions", "expected tokens"),
+    "stop_gap": Measure("stop logit, right minus wrong", "logit (above 0: wrong ones run on)"),
 }
 CLIPS = {
-    "entropy": ("entropy of the policy", "nats, mean over prompts"),
-    "pass_rate": ("pass rate", "probability"),
-    "clip_up": ("tokens stopped from rising", "share, over the updates"),
-    "prob_up_clipped": ("how probable those tokens were", "probability when drawn (dotted: all)"),
+    "entropy": Measure("entropy of the policy", "nats, mean over prompts"),
+    "pass_rate": PASS_RATE,
+    "clip_up": Measure("tokens stopped from rising", "share, over the updates", True),
+    "prob_up_clipped": Measure(
+        "how probable those tokens were", "probability when drawn (dotted: all)", True
+    ),
 }
 
 
 @picture
 def length_dynamics(table: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Pass rate, lengths given the branch, and the stop-logit gap against training steps, one line per recipe.
+    """Pass rate, lengths given the branch, and the stop-logit gap against training steps, one line
+    per recipe.
 
     Args:
         table: of ``stopping.train``, ``overlong`` or ``flow`` (which is exact, and has no band).
-        title: the sentence to take home; None: which recipes let wrong completions run on, read off the table.
+        title: the sentence to take home; None: which recipes let wrong completions run on, read off
+            the table.
     """
     figure = _panels(table, LENGTHS)
-    figure.suptitle(title or _length_title(table), ha="left", x=0.01)
+    headline(figure, title or _length_title(table))
     return figure
 
 
@@ -54,34 +70,36 @@ def _length_title(table: pd.DataFrame) -> str:
 
 @picture
 def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Mean pass rate of each difficulty bucket against steps, hardest first, and the groups without a signal.
+    """Mean pass rate of each difficulty bucket against steps, hardest first, and the groups without
+    a signal.
 
     Args:
         table: of ``difficulty.train``.
         title: the sentence to take home; None: which recipe ends highest on the hardest bucket.
     """
     buckets = [name for name in table.columns if name.startswith("bucket_")]
-    words = {
-        name: (f"bucket {i + 1} of {len(buckets)}", "mean pass rate")
-        for i, name in enumerate(buckets)
+    headings = [f"bucket {i + 1} of {len(buckets)}" for i in range(len(buckets))]
+    headings[0] = "hardest prompts"
+    headings[-1] = "easiest prompts"
+    measures = {
+        name: Measure(heading, "mean pass rate", True)
+        for name, heading in zip(buckets, headings, strict=True)
     }
-    words[buckets[0]] = ("hardest prompts", "mean pass rate")
-    words[buckets[-1]] = ("easiest prompts", "mean pass rate")
-    figure = _panels(
-        table, words | {"silent": ("groups without a signal", "share of the step's groups")}
-    )
+    silent = Measure("groups without a signal", "share of the step's groups", True)
+    figure = _panels(table, measures | {"silent": silent})
     ends = intervals(_end(table), buckets[0], by=["recipe"])
     best = ends.loc[ends["mean"].idxmax()]
     hint = (
         f"The hardest prompts end highest under {best['recipe']}: mean pass rate {best['mean']:.2f}"
     )
-    figure.suptitle(title or hint, ha="left", x=0.01)
+    headline(figure, title or hint)
     return figure
 
 
 @picture
 def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Entropy, pass rate, share of up-clipped tokens and their probability against rollouts, one line per recipe.
+    """Entropy, pass rate, share of up-clipped tokens and their probability against rollouts, one
+    line per recipe.
 
     Args:
         table: of ``arms.train``.
@@ -101,7 +119,7 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
     parts = ", ".join(
         f"{mean:.3f} ({name})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
     )
-    figure.suptitle(title or f"Entropy at the end: {parts}", ha="left", x=0.01)
+    headline(figure, title or f"Entropy at the end: {parts}")
     return figure
 
 
@@ -114,26 +132,29 @@ def _exact(table: pd.DataFrame) -> bool:
     return bool(table["reward"].isna().all())
 
 
-def _panels(table: pd.DataFrame, words: Mapping[str, tuple[str, str]]) -> Picture:
+def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
     """One panel per column, two beside each other, one legend, and the level of evidence."""
-    missing = [name for name in ("recipe", "seed", "step", "reward", *words) if name not in table]
+    missing = [
+        name for name in ("recipe", "seed", "step", "reward", *measures) if name not in table
+    ]
     if missing:
         raise ValueError(
-            f"the table has no column {', '.join(missing)}: expected the table that the toy of this picture returns."
+            f"the table has no column {', '.join(missing)}: expected the table that the toy of "
+            "this picture returns."
         )
-    rows = (len(words) + 1) // 2
+    rows = (len(measures) + 1) // 2
     figure = new_figure(8.5, 0.9 + 2.3 * rows)
     axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
     names = list(dict.fromkeys(table["recipe"]))
-    for axis, (column, (heading, unit)) in zip(axes, words.items(), strict=False):
+    for axis, (column, measure) in zip(axes, measures.items(), strict=False):
         draw_lines(axis, table, column, names)
-        axis.set(title=heading, ylabel=unit)
-        if unit.startswith(("probability", "share", "mean")):
+        axis.set(title=measure.heading, ylabel=measure.unit)
+        if measure.is_share:
             low, high = axis.get_ylim()
             axis.set_ylim(max(low, -0.02), min(max(high, 0.05), 1.02))
-    for axis in axes[len(words) :]:
+    for axis in axes[len(measures) :]:
         axis.set_axis_off()
-    for axis in axes[max(0, len(words) - 2) : len(words)]:
+    for axis in axes[max(0, len(measures) - 2) : len(measures)]:
         axis.set_xlabel("training step (rollouts)")
         axis.tick_params(labelbottom=True)
     axes[0].legend(loc="best")
@@ -154,7 +175,8 @@ def draw_lines(
     linestyle: str = "-",
     band: bool = True,
 ) -> None:
-    """Mean over seeds and its 95 % band on the given axes; colour and marker follow the order of ``names``.
+    """Mean over seeds and its 95 % band on the given axes; colour and marker follow the order of
+    ``names``.
 
     A step in which a seed has no number is left out: a mean over fewer seeds is not the same mean.
     """
@@ -162,21 +184,19 @@ def draw_lines(
     summary = summary.loc[summary["seeds"] == table["seed"].nunique()]
     for i, name in enumerate(names):
         line = summary.loc[summary["recipe"] == name]
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
+        colour = COLOURS[i % len(COLOURS)]
+        marker = MARKERS[i % len(MARKERS)]
         if not band:
             axis.plot(line["step"], line["mean"], color=colour, linestyle=linestyle, linewidth=1)
             continue
-        every = max(1, len(line) // 8)
-        axis.plot(
+        draw_band(
+            axis,
             line["step"],
-            line["mean"],
-            linestyle,
+            line,
+            linestyle=linestyle,
             color=colour,
             marker=marker,
             markersize=4,
-            markevery=every,
+            markevery=max(1, len(line) // 8),
             label=name,
-        )
-        axis.fill_between(
-            line["step"], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0
         )

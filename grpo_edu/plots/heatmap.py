@@ -1,4 +1,4 @@
-"""Completions x tokens: the signed weight of every token, one or several recipes on one colour scale."""
+"""Completions x tokens: the signed push on every token, recipes side by side on one scale."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
@@ -19,12 +20,13 @@ from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import Push
-from .style import MASKED, SIGNED, Picture, evidence, new_figure, picture, symmetric
+from .style import MASKED, SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
 
+Panel = dict[str, np.ndarray]
 NUMBERED_ROWS = 32  # more completions than this, and bars take the place of numbers
+DRAWN_ROWS = 256  # more completions than this, and a row would be less than three pixels high
 
 
-@picture
 @checked
 def weight_map(
     recipes: Sequence[AnyRecipe],
@@ -34,18 +36,87 @@ def weight_map(
     title: str | None = None,
     relative: bool = False,
 ) -> Picture:
-    """Heat map of the signed weight; lengths and rewards at the left, push per token and share per completion at the right.
+    """Heat map of the signed push on every token.
+
+    Lengths and rewards stand at the left, push per token and share per completion at the right.
+    A clipped token is hatched, a token that is not trained is grey. Orange pushes the
+    log-probability up, purple down. Of more than ``DRAWN_ROWS`` completions only some are drawn
+    (``drawn_rows``), and the picture says so.
 
     Args:
         recipes: one panel each.
         rollouts: the completions.
         micro_batch: ``[N]``, only the micro-batch scope looks at it.
         title: the sentence to take home; None: a neutral one.
-        relative: each panel divided by its own total push, in percent: a factor common to all tokens is only a learning rate.
-
-    A clipped token is hatched, a token that is not trained is grey. Orange pushes the log-probability up, purple down.
+        relative: each panel in percent of its own total push, since a factor common to all tokens
+            is only a learning rate.
     """
-    panels = [panel_data(recipe, rollouts, micro_batch, relative) for recipe in recipes]
+    pushes = [Push.of(recipe, rollouts, micro_batch) for recipe in recipes]
+    return push_map(pushes, title=title, relative=relative)
+
+
+@picture
+def push_map(
+    pushes: Sequence[Push], *, title: str | None = None, relative: bool = False
+) -> Picture:
+    """``weight_map`` of pushes on the same rollouts."""
+    rows = drawn_rows(pushes)
+    panels = [panel_data(push, rows, relative) for push in pushes]
+    rollouts = pushes[0].rollouts[torch.tensor(rows)]
+    figure = draw_map([push.recipe for push in pushes], rollouts, panels, relative=relative)
+    headline(figure, title or "Gradient weight of every token: orange is pushed up, purple down")
+    missing = left_out(pushes, rows)
+    evidence(figure, f"{missing}\nexact" if missing else "exact")
+    return figure
+
+
+def drawn_rows(pushes: Sequence[Push]) -> list[int]:
+    """The completions to draw, ascending: all, or ``DRAWN_ROWS`` of many.
+
+    These are the first, the last, and those with the largest part of the step's total |push|,
+    each under the recipe where that part is largest.
+    """
+    size = torch.stack([_part(push) for push in pushes]).amax(dim=0)
+    if len(size) <= DRAWN_ROWS:
+        return list(range(len(size)))
+    size[[0, -1]] = torch.inf
+    return sorted(size.argsort(descending=True, stable=True)[:DRAWN_ROWS].tolist())
+
+
+def left_out(pushes: Sequence[Push], rows: Sequence[int]) -> str:
+    """How many completions are not among the rows, and what they hold; empty where none is."""
+    total = len(pushes[0].rollouts)
+    if len(rows) == total:
+        return ""
+    others = torch.ones(total, dtype=torch.bool)
+    others[rows] = False
+    held = (f"{push.recipe.name} {100 * _part(push)[others].sum():.3g} %" for push in pushes)
+    return (
+        f"{len(rows)} of {total:,} completions are drawn: the first, the last and those with the "
+        f"largest part of the step's |push|.\nPart held by the others: {', '.join(held)}."
+    )
+
+
+def _part(push: Push) -> Tensor:
+    """``[N]`` unsigned part of the step's total |push| that each completion holds."""
+    return push.share.abs().sum(dim=1).cpu()
+
+
+def draw_map(
+    recipes: Sequence[Recipe],
+    rollouts: Rollouts,
+    panels: Sequence[Panel],
+    *,
+    relative: bool = False,
+) -> Picture:
+    """The map of numbers that are there already.
+
+    Args:
+        recipes: for the headings.
+        rollouts: for the labels of the rows.
+        panels: one per recipe, as ``panel_data`` makes them.
+        relative: the weights are percent.
+    """
     many, norm = len(rollouts) > NUMBERED_ROWS, common_scale(panels)
     columns = min(len(panels), 3)
     lines = math.ceil(len(panels) / columns)
@@ -73,38 +144,35 @@ def weight_map(
         extend="both" if many else "neither",
     )
     bar.set_label("share of the step's push, %" if relative else "gradient weight per token")
-    figure.suptitle(
-        title or "Gradient weight of every token: orange is pushed up, purple down",
-        ha="left",
-        x=0.01,
-    )
-    evidence(figure, "exact")
     return figure
 
 
-def common_scale(panels: Sequence[dict[str, np.ndarray]]) -> TwoSlopeNorm:
-    """One scale for all panels; of many completions the 3 % loudest tokens share the last colour, so that the rest is seen."""
+def common_scale(panels: Sequence[Panel]) -> TwoSlopeNorm:
+    """One scale for all panels.
+
+    Of many completions the 3 % of tokens with the largest push share the last colour, so that
+    the others can be seen.
+    """
     values = (x for data in panels for x in data["push"][data["mask"]].tolist())
     return symmetric(values, quantile=0.97 if len(panels[0]["mask"]) > NUMBERED_ROWS else 1.0)
 
 
-def panel_data(
-    recipe: Recipe, rollouts: Rollouts, micro_batch: Tensor | None, relative: bool
-) -> dict[str, np.ndarray]:
-    """What one panel draws: ``mask``, ``push``, ``clipped`` ``[N, T]``; ``mean`` and ``share`` ``[N]``."""
-    push = Push.of(recipe, rollouts, micro_batch)
-    return {
-        "mask": rollouts.mask.numpy(force=True),
-        "push": (100 * push.share if relative else push.token.double()).numpy(force=True),
-        "clipped": push.clipped.numpy(force=True),
-        "mean": push.completion_mean.numpy(force=True),
-        "share": push.completion_share.numpy(force=True),
+def panel_data(push: Push, rows: Sequence[int], relative: bool) -> Panel:
+    """What one panel draws of R completions.
+
+    ``mask``, ``push``, ``clipped`` ``[R, T]``; ``mean`` and ``share`` ``[R]``.
+    """
+    values = {
+        "mask": push.rollouts.mask,
+        "push": 100 * push.share if relative else push.token.double(),
+        "clipped": push.clipped,
+        "mean": push.completion_mean,
+        "share": push.completion_share,
     }
+    return {name: value.numpy(force=True)[rows] for name, value in values.items()}
 
 
-def draw_weights(
-    axis: Axes, data: dict[str, np.ndarray], norm: TwoSlopeNorm, title: str, formula: str
-) -> None:
+def draw_weights(axis: Axes, data: Panel, norm: TwoSlopeNorm, title: str, formula: str) -> None:
     """One panel on the given axes."""
     shown = np.where(data["mask"], data["push"], np.nan)
     axis.set_facecolor(MASKED)
@@ -187,7 +255,8 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
         axis.set_ylabel("completion: reward, length")
     else:
         middles = [(a + b - 1) / 2 for a, b in zip(starts, [*starts[1:], len(group)], strict=True)]
-        axis.set_yticks(middles, [f"prompt {group[i]}" for i in starts])
+        every = 1 + len(starts) // NUMBERED_ROWS
+        axis.set_yticks(middles[::every], [f"prompt {group[i]}" for i in starts[::every]])
         right = [i for i, value in enumerate(rollouts.reward.tolist()) if value > 0]
         axis.plot([-2] * len(right), right, ">", color="#333333", markersize=3, clip_on=False)
         axis.set_ylabel("completions of each prompt (▸ reward above 0)")

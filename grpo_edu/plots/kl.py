@@ -9,7 +9,7 @@ import torch
 from ..checks import OpenProbability, checked
 from ..objective import axes
 from ..objective.kl import k1, k2, k3, slope_of
-from .style import COLOURS, Picture, evidence, new_figure, picture
+from .style import COLOURS, Picture, evidence, headline, new_figure, picture
 
 DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
@@ -19,10 +19,12 @@ DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 def kl_estimators(
     policy: OpenProbability, reference: OpenProbability, *, title: str | None = None
 ) -> Picture:
-    r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi - \log\pi_{ref}`, two actions marked on every curve.
+    r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi -
+    \log\pi_{ref}`, two actions marked on every curve.
 
     Args:
-        policy, reference: probability of the first of two actions; the area of a mark is how often its action is drawn.
+        policy, reference: probability of the first of two actions; the area of a mark is how often
+            its action is drawn.
         title: the sentence to take home; None: the expected values.
 
     Raises:
@@ -31,7 +33,8 @@ def kl_estimators(
     for name, value in (("policy", policy), ("reference", reference)):
         if not 0 < value < 1:
             raise ValueError(
-                f"{name} is {value}: expected a probability above 0 and below 1, of the first of two actions."
+                f"{name} is {value}: expected a probability above 0 and below 1, of the first of "
+                "two actions."
             )
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
@@ -70,12 +73,8 @@ def kl_estimators(
             ylim=(-4.4, 3.2),
         )
         panel.legend(fontsize=7, loc="lower right")
-    figure.suptitle(
-        title
-        or f"π = {policy:g}, π_ref = {reference:g}: what each estimator says, and how it pulls",
-        x=0.01,
-        ha="left",
-    )
+    policies = f"π = {policy:g}, π_ref = {reference:g}"
+    headline(figure, title or f"{policies}: what each estimator says, and how it pulls")
     evidence(figure, "exact; two actions")
     return figure
 

@@ -1,4 +1,5 @@
-"""What recorded runs of the small language model show. Tables of ``lm.analysis`` in, pictures out."""
+"""What recorded runs of the small language model show. Tables of ``lm.analysis`` in, pictures
+out."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..toys.compare import intervals
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .intervals import draw_band
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +26,7 @@ ARMS = {
     "control: dr_grpo": "control: filler first, Dr. GRPO",
 }
 GRID = "#666666"
+BAND = 0.12  # opacity
 
 
 @picture
@@ -38,7 +41,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     figure = new_figure(10.0, 7.2)
     rows: Any = figure.subfigures(2, 1, height_ratios=[1, 1.15])
     upper, lower = rows
-    above, (curves, ends_panel) = upper.subplots(1, 2), lower.subplots(1, 2)
+    above = upper.subplots(1, 2)
+    (curves, ends_panel) = lower.subplots(1, 2)
     shown = [arm for arm in ("grpo", "dr_grpo") if arm in set(runs["arm"])] or [runs["arm"].iloc[0]]
     for axis, arm in zip(above, shown, strict=False):
         _lengths(axis, runs.loc[runs["arm"] == arm], ARMS.get(arm, arm))
@@ -46,15 +50,15 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         axis.set_ylim(0, 50)
     _gap_curves(curves, runs)
     _gap_ends(ends_panel, ends)
-    seeds, warm = runs["seed"].nunique(), runs["warm"].nunique()
+    seeds = runs["seed"].nunique()
+    warm = runs["warm"].nunique()
     fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
     apart = "".join(f"; {ARMS.get(str(arm), arm)}: {count} seeds" for arm, count in fewer.items())
-    figure.suptitle(
-        title or "Wrong minus right, in tokens, over seeds and warm starts", ha="left", x=0.01
-    )
+    headline(figure, title or "Wrong minus right, in tokens, over seeds and warm starts")
     evidence(
         figure,
-        f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm starts, 95 %{apart}",
+        f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
+        f"starts, 95 %{apart}",
     )
     return figure
 
@@ -66,18 +70,17 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
         ("length_right", COLOURS[0], "right"),
     ):
         for i, (warm, part) in enumerate(rows.groupby("warm")):
-            line, label = intervals(part, column, by=["step"]), f"{name}, warm start {warm}"
-            axis.plot(
+            line = intervals(part, column, by=["step"])
+            draw_band(
+                axis,
                 line["step"],
-                line["mean"],
-                "-" if i == 0 else "--",
+                line,
+                alpha=BAND,
+                linestyle="-" if i == 0 else "--",
                 color=colour,
                 marker=MARKERS[i],
                 markevery=3,
-                label=label,
-            )
-            axis.fill_between(
-                line["step"], line["low"], line["high"], color=colour, alpha=0.12, linewidth=0
+                label=f"{name}, warm start {warm}",
             )
     axis.set(title=heading, xlabel="training step", ylabel="mean length, tokens")
     axis.legend()
@@ -87,10 +90,7 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
     for i, arm in enumerate(dict.fromkeys(runs["arm"])):
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
         style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markevery": 3}
-        axis.plot(line["step"], line["mean"], label=ARMS.get(arm, arm), **style)
-        axis.fill_between(
-            line["step"], line["low"], line["high"], color=COLOURS[i % 6], alpha=0.12, linewidth=0
-        )
+        draw_band(axis, line["step"], line, alpha=BAND, label=ARMS.get(arm, arm), **style)
     axis.axhline(0, color=GRID, linewidth=0.8)
     axis.set(title="Gap: wrong minus right, within levels", xlabel="training step", ylabel="tokens")
     axis.legend(fontsize=7)
@@ -101,7 +101,8 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
     names = [str(arm) for arm in dict.fromkeys(ends["arm"])]
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
-            y, colour = place + 0.18 * (2 * i - 1), COLOURS[(0, 2)[i % 2]]
+            y = place + 0.18 * (2 * i - 1)
+            colour = COLOURS[(0, 2)[i % 2]]
             axis.plot(
                 part["gap"],
                 np.full(len(part), y),
@@ -122,7 +123,8 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
 
 @picture
 def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Pass rate against tokens sampled, and the path of every arm through mean length and pass rate.
+    """Pass rate against tokens sampled, and the path of every arm through mean length and pass
+    rate.
 
     Args:
         runs: ``analysis.curves`` of runs whose reward can rise.
@@ -140,15 +142,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
             "label": ARMS.get(arm, arm),
         }
         line = intervals(part, "pass_rate", by=["step"])
-        left.plot(mean["tokens"] / 1000, mean["pass_rate"], **style)
-        left.fill_between(
-            mean["tokens"] / 1000,
-            line["low"],
-            line["high"],
-            color=COLOURS[i % 6],
-            alpha=0.12,
-            linewidth=0,
-        )
+        draw_band(left, mean["tokens"] / 1000, line, alpha=BAND, **style)
         right.plot(mean["length"], mean["pass_rate"], **style)
         right.plot(
             mean["length"].iloc[-1],
@@ -168,7 +162,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
         title="Path through length and pass rate (large: end)",
     )
     left.legend(fontsize=7)
-    figure.suptitle(title or "Pass rate and the tokens it took", ha="left", x=0.01)
+    headline(figure, title or "Pass rate and the tokens it took")
     evidence(
         figure, f"observed: lab task with learnable errors, {runs['seed'].nunique()} seeds, 95 %"
     )
@@ -189,25 +183,27 @@ def entropy_reward(runs: pd.DataFrame, fits: pd.DataFrame, *, title: str | None 
     for i, (axis, arm) in enumerate(
         zip(figure.subplots(1, len(arms), sharey=True, squeeze=False)[0], arms, strict=True)
     ):
-        part, mine = runs.loc[runs["arm"] == arm], fits.loc[fits["arm"] == arm]
+        part = runs.loc[runs["arm"] == arm]
+        of_arm = fits.loc[fits["arm"] == arm]
         axis.scatter(part["entropy"], part["pass_rate"], s=9, c=part["step"], cmap="viridis")
         grid = np.linspace(part["entropy"].min(), part["entropy"].max(), 50)
-        for row in mine.itertuples():
+        for row in of_arm.itertuples():
             axis.plot(grid, row.b - row.a * np.exp(grid), color=COLOURS[2], linewidth=0.8)
         axis.set(
-            title=f"{ARMS.get(arm, arm)}\nR² {mine['r2'].min():.2f} to {mine['r2'].max():.2f}",
+            title=f"{ARMS.get(arm, arm)}\nR² {of_arm['r2'].min():.2f} to {of_arm['r2'].max():.2f}",
             xlabel="entropy, nats per token",
         )
         if i == 0:
             axis.set_ylabel("pass rate (dark: early)")
-    figure.suptitle(title or "Does the pass rate follow b - a·exp(entropy)?", ha="left", x=0.01)
+    headline(figure, title or "Does the pass rate follow b - a·exp(entropy)?")
     evidence(figure, f"observed: {runs['seed'].nunique()} seeds, one fit per run")
     return figure
 
 
 @picture
 def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Mean gradient norm of a group against its share of right answers, relative to a group that is half right.
+    """Mean gradient norm of a group against its share of right answers, relative to a group that is
+    half right.
 
     Args:
         ratios: ``analysis.gradient_ratios``.
@@ -238,9 +234,10 @@ def difficulty_gradients(ratios: pd.DataFrame, *, title: str | None = None) -> P
         axis.set(title=f"G = {size}", xlabel="share of right answers in the group")
     figure.axes[0].set_ylabel("gradient norm, 1: half right")
     figure.axes[0].legend()
-    figure.suptitle(title or "Division by std raises the groups at both ends", ha="left", x=0.01)
+    headline(figure, title or "Division by std raises the groups at both ends")
     evidence(
         figure,
-        f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, 1/σ, is exact",
+        f"observed at the warm starts, {ratios['groups'].sum()} groups; the ratio of the two, "
+        "1/σ, is exact",
     )
     return figure

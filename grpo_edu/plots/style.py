@@ -1,4 +1,5 @@
-"""One look for every picture: style sheet, colours, the symmetric scale of signed weights, the level of evidence."""
+"""One look for every picture: style sheet, colours, the symmetric scale of signed weights, the
+level of evidence."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ COLOURS = (
 )  # petroff6: apart under every colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 SIGNED = "PuOr_r"  # purple pushes down, orange pushes up
+UP = "#b35806"
+DOWN = "#542788"
 MASKED = "#ececec"
 
 
@@ -55,8 +58,10 @@ class Picture(Figure):
     """A figure that no pyplot window knows of; a notebook shows it as PNG."""
 
     def png(self, dpi: int = 110, compress_level: int = 6) -> bytes:
-        """PNG bytes, the same for the same picture. A low ``compress_level`` (0 to 9) is faster, and the file larger."""
-        buffer, how = io.BytesIO(), {"compress_level": compress_level}
+        """PNG bytes, the same for the same picture. A low ``compress_level`` (0 to 9) is faster,
+        and the file larger."""
+        buffer = io.BytesIO()
+        how = {"compress_level": compress_level}
         with styled():
             self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None}, pil_kwargs=how)
         return buffer.getvalue()
@@ -71,7 +76,8 @@ def new_figure(width: float, height: float) -> Picture:
 
 
 def symmetric(values: Iterable[float], quantile: float = 1.0) -> TwoSlopeNorm:
-    """One colour scale around zero for every panel of a picture; sizes above the quantile share the last colour."""
+    """One colour scale around zero for every panel of a picture; sizes above the quantile share the
+    last colour."""
     sizes = sorted(abs(v) for v in values if v != 0)
     largest = sizes[min(len(sizes) - 1, int(quantile * len(sizes)))] if sizes else 1.0
     return TwoSlopeNorm(0.0, -largest, largest)
@@ -83,5 +89,6 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def evidence(figure: Figure, text: str) -> None:
-    """Write the level of evidence under the picture: "exact", "simulated, 16 seeds, 95 % interval", "observed, …"."""
+    """Write the level of evidence under the picture: "exact", "simulated, 16 seeds, 95 % interval",
+    "observed, …"."""
     figure.supxlabel(text, x=0.995, ha="right", fontsize=7, color="#666666")

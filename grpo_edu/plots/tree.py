@@ -7,7 +7,7 @@ import torch
 
 from ..checks import checked
 from ..theory.mdp import Logits, Rewards, advantages, spelt, values, words
-from .style import SIGNED, Picture, evidence, new_figure, picture, symmetric
+from .style import SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
 
 PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 
@@ -17,7 +17,8 @@ PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"
 def token_tree(
     logits: Logits, reward: Rewards, vocabulary: str, *, title: str | None = None
 ) -> Picture:
-    """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that token, orange above 0, purple below.
+    """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that
+    token, orange above 0, purple below.
 
     Args:
         logits: one tensor per depth, ``[V^d, V]`` (``theory.mdp``).
@@ -26,32 +27,27 @@ def token_tree(
         title: the sentence to take home; None: a neutral one.
     """
     spelt(vocabulary, logits)
-    horizon, width = len(logits), len(vocabulary)
-    v, a = values(logits, reward), advantages(logits, reward)
-    norm, colours = (
-        symmetric(torch.cat([table.reshape(-1) for table in a]).tolist()),
-        matplotlib.colormaps[SIGNED],
-    )
+    horizon = len(logits)
+    width = len(vocabulary)
+    v = values(logits, reward)
+    a = advantages(logits, reward)
+    norm = symmetric(torch.cat([table.reshape(-1) for table in a]).tolist())
+    colours = matplotlib.colormaps[SIGNED]
     figure = new_figure(8.4, 0.8 + 0.45 * len(reward))
     panel = figure.subplots()
     for depth, table in enumerate(a):
         for child, gap in enumerate(table.reshape(-1).tolist()):
-            xs, ys = (
-                (depth, depth + 1),
-                (
-                    _height(child // width, depth, width, horizon),
-                    _height(child, depth + 1, width, horizon),
-                ),
-            )
+            start = _height(child // width, depth, width, horizon)
+            end = _height(child, depth + 1, width, horizon)
             panel.plot(
-                xs,
-                ys,
+                (depth, depth + 1),
+                (start, end),
                 color=colours(norm(gap)) if gap else "#888888",
                 linewidth=3 if gap else 1.2,
                 linestyle="-" if gap else ":",
                 zorder=1,
             )
-            place = (0.45 * xs[0] + 0.55 * xs[1], 0.45 * ys[0] + 0.55 * ys[1])
+            place = (depth + 0.55, 0.45 * start + 0.55 * end)
             panel.annotate(
                 f"{gap:+.3f}" if gap else "0",
                 place,
@@ -65,16 +61,14 @@ def token_tree(
         for i, (prefix, value) in enumerate(
             zip(words(vocabulary, depth), column.tolist(), strict=True)
         ):
-            word = (
-                f"{prefix}: r = {value:g}"
-                if depth == horizon
-                else f"{prefix or 'start'}: V = {value:.3f}"
-            )
+            label = f"{prefix or 'start'}: V = {value:.3f}"
+            if depth == horizon:
+                label = f"{prefix}: r = {value:g}"
             box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "#888888"}
             panel.text(
                 depth,
                 _height(i, depth, width, horizon),
-                word,
+                label,
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -86,11 +80,7 @@ def token_tree(
     )
     panel.invert_yaxis()
     panel.spines[:].set_visible(False)
-    figure.suptitle(
-        title or "Every prefix with its value, every token with its advantage Q - V",
-        ha="left",
-        x=0.01,
-    )
+    headline(figure, title or "Every prefix with its value, every token with its advantage Q - V")
     evidence(figure, "exact")
     return figure
 

@@ -1,11 +1,12 @@
-"""One rollout used several times: where each ratio goes, and how much of the rollout the clip has silenced."""
+"""One rollout used several times: where each ratio goes, and how much of the rollout the clip has
+silenced."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .style import COLOURS, MARKERS, Picture, evidence, new_figure, picture
+from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +20,8 @@ def ratios_by_update(
     band: tuple[float, float] = (0.8, 1.2),
     title: str | None = None,
 ) -> Picture:
-    """Left: ratio of each completion against the update. Right: share of completions that the clip has silenced.
+    """Left: ratio of each completion against the update. Right: share of completions that the clip
+    has silenced.
 
     Args:
         table: of ``theory.updates.reuse``.
@@ -47,6 +49,6 @@ def ratios_by_update(
         ylim=(-3, 103),
     )
     left.legend()
-    figure.suptitle(title or "The same rollout, used again and again", ha="left", x=0.01)
+    headline(figure, title or "The same rollout, used again and again")
     evidence(figure, "exact")
     return figure

@@ -1,1 +1,5 @@
-"""Explorers: pictures with their own controls. Those computed in the browser need anywidget, the others ipywidgets."""
+"""Explorers, labs and readers: pictures with their own controls. All need anywidget.
+
+The explorers (``explorers``) compute in the browser and work in a saved page without a kernel; the
+labs and readers draw in Python for every move of a control.
+"""

@@ -1,4 +1,5 @@
-"""The advantage explorer: click rewards, and see every estimator answer. Level of evidence: exact."""
+"""The advantage explorer: click rewards, and see every estimator answer. Level of evidence:
+exact."""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ from .estimators import ESTIMATORS, WORDS, turned
 
 
 class AdvantageExplorer(Explorer):
-    """The advantage of at most 16 completions under every estimator of ``estimators.ESTIMATORS``; every control is a trait.
+    """The advantage of at most 16 completions under every estimator of ``estimators.ESTIMATORS``;
+    every control is a trait.
 
     Args:
         rewards: N rewards.
         lengths: token counts, one number or N, 1 to 64; OPO and REINFORCE++ look at them.
         group: N prompt numbers; None: one prompt.
-        state: the other traits. ``ddof`` and ``eps`` of every std, ``k`` of pass@k, ``greedy``: is the greedy completion right.
+        state: the other traits. ``ddof`` and ``eps`` of every std, ``k`` of pass@k, ``greedy``: is
+            the greedy completion right.
 
     Raises:
         traitlets.TraitError: a value outside its range.
@@ -74,12 +77,12 @@ class AdvantageExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib; an estimator without an answer is left out."""
-        from ..plots.explorers import advantage_bars
+        from .twins import advantage_bars
 
-        known = {}
+        answers = {}
         for name in ESTIMATORS:
             try:
-                known[ESTIMATORS[name].title] = self.advantages(name).tolist()
+                answers[ESTIMATORS[name].title] = self.advantages(name).tolist()
             except ValueError:  # fewer than k completions, or a group of one
                 continue
-        return advantage_bars(known, self.rewards, self.group)
+        return advantage_bars(answers, self.rewards, self.group)

@@ -1,6 +1,8 @@
-"""The aggregation explorer: move lengths, rewards, ratios and clips, and see each token's gradient weight answer.
+"""The aggregation explorer: move lengths, rewards, ratios and clips, and see each token's gradient
+weight answer.
 
-Level of evidence: exact. The formula runs in the browser; every choice and setting of a recipe comes from the library.
+Level of evidence: exact. The formula runs in the browser; every choice and setting of a recipe
+comes from the library.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ..weights import split, token_weights
 from .base import Explorer, script, spec, tr
 
 NOT_OFFERED = (
-    "remax",  # its greedy completion, the value model, step rewards and reward parts have no control here
+    # its greedy completion, the value model, step rewards and reward parts have no control here
+    "remax",
     "ppo",
     "ppo(gae)",
     "grpo(process)",
@@ -35,7 +38,8 @@ class AggregationExplorer(Explorer):
 
     .. math:: w_{it} = A_i\\, W_{it}\\, \\rho_i\\, g_{it}
 
-    There is no reference policy here, so a KL term is left out (the label says so), and one ratio per completion.
+    There is no reference policy here, so a KL term is left out (the label says so), and one ratio
+    per completion.
 
     Args:
         recipes: one to four, names of ``OFFERED`` or ``Recipe`` objects.
@@ -43,9 +47,12 @@ class AggregationExplorer(Explorer):
         rewards: N rewards.
         group: N prompt numbers; None: one prompt.
         ratio: importance ratio, one number or N, 0.5 to 2.
-        state: the other traits. ``eps_low``, ``eps_high``: offsets from 1 that replace every recipe's own clip, None keeps it;
-            ``length_limit``: C of the constant; ``micro_batches``: cut in order, as ``weights.split``; ``relative``: show each
-            recipe's push per token in percent of its step (a common factor is only a learning rate).
+        state: the other traits. ``eps_low``, ``eps_high``: offsets from 1 that replace every
+            recipe's own clip, None keeps it;
+            ``length_limit``: C of the constant; ``micro_batches``: cut in order, as
+            ``weights.split``; ``relative``: show each
+            recipe's push per token in percent of its step (a common factor is only a learning
+            rate).
 
     Raises:
         ValueError: a recipe the explorer does not offer.
@@ -87,12 +94,12 @@ class AggregationExplorer(Explorer):
         ratio: float | Sequence[float] = 1.0,
         **state: Any,
     ) -> None:
-        self._known = {name: catalog.RECIPES[name] for name in OFFERED}
-        self._known |= {r.name: r for r in recipes if isinstance(r, Recipe)}
+        self._by_name = {name: catalog.RECIPES[name] for name in OFFERED}
+        self._by_name |= {r.name: r for r in recipes if isinstance(r, Recipe)}
         names = [r.name if isinstance(r, Recipe) else r for r in recipes]
         n = len(lengths)
         super().__init__(
-            specs={name: spec(recipe) for name, recipe in self._known.items()},
+            specs={name: spec(recipe) for name, recipe in self._by_name.items()},
             recipes=names,
             lengths=list(lengths),
             rewards=list(rewards),
@@ -103,7 +110,7 @@ class AggregationExplorer(Explorer):
 
     @tr.validate("recipes")
     def _offered(self, proposal: Any) -> list[str]:
-        return self.known("recipes", proposal["value"])
+        return self.checked("recipes", proposal["value"])
 
     def rollouts(self) -> Rollouts:
         """The completions as they stand, float64."""
@@ -120,9 +127,12 @@ class AggregationExplorer(Explorer):
         return split(len(self.lengths), self.micro_batches)
 
     def recipe(self, name: str) -> Recipe:
-        """The recipe that a panel draws: without KL, with the clip of the controls. CISPO: 1 - low and 1 + high."""
-        chosen, low, high = self._known[name], self.eps_low, self.eps_high
-        own = axes.settings(chosen.surrogate)
+        """The recipe that a panel draws: without KL, with the clip of the controls. CISPO: 1 - low
+        and 1 + high."""
+        plain = replace(self._by_name[name], kl=None)
+        low = self.eps_low
+        high = self.eps_high
+        own = axes.settings(plain.surrogate)
         if "eps_low" in own:
             clip = {"eps_low": low, "eps_high": high}
         else:
@@ -131,11 +141,7 @@ class AggregationExplorer(Explorer):
                 "high": None if high is None else 1 + high,
             }
         clip = {key: value for key, value in clip.items() if key in own and value is not None}
-        return (
-            replace(chosen, kl=None, surrogate=partial(chosen.surrogate, **clip))
-            if clip
-            else replace(chosen, kl=None)
-        )
+        return replace(plain, surrogate=partial(plain.surrogate, **clip)) if clip else plain
 
     def weights(self, name: str) -> Tensor:
         """``[N, T]`` weights of a recipe from the library itself, by autograd."""

@@ -1,4 +1,5 @@
-"""What every explorer is: a widget that computes in the browser, a picture for where none runs, a page for where no kernel runs."""
+"""What every explorer is: a widget that computes in the browser, a picture for where none runs, a
+page for where no kernel runs."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ import base64
 import html
 import io
 import json
+import re
 import warnings
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from ..files import replacing
@@ -25,52 +28,63 @@ except ImportError as error:
 STATIC = Path(__file__).parent / "static"
 
 
+def static(name: str) -> str:
+    """The text of a file of ``static/``."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
 def script(name: str) -> str:
-    """The JavaScript module of an explorer: the mathematics, what all share, and its own file, in this order."""
-    return "\n".join(
-        (STATIC / f"{part}.js").read_text(encoding="utf-8")
-        for part in ("objective", "shared", name)
-    )
+    """The JavaScript module of an explorer: the mathematics, what all share, and its own file.
+
+    They stand in one module, so what they import from and export to each other is left out.
+    """
+    parts = (static(f"{part}.js") for part in ("objective", "shared", name))
+    return re.sub(r"^(import|export) \{[^}]*\}[^\n]*\n", "", "\n".join(parts), flags=re.M)
 
 
-def word(choice: axes.Choice) -> dict[str, Any]:
+def choice_spec(choice: axes.Choice) -> dict[str, Any]:
     """A choice as JavaScript reads it: ``{"name": "group_std", "ddof": 1, "eps": 0.0}``."""
     return {"name": axes.function_of(choice).__name__, **axes.settings(choice)}
 
 
 def spec(recipe: Recipe) -> dict[str, Any]:
-    """A recipe in words that JavaScript reads, with its label and the formula of its aggregation."""
+    """A recipe in words that JavaScript reads, with its label and the formula of its
+    aggregation."""
     return {
         "label": f"{recipe.name} (KL left out)" if recipe.kl else recipe.name,
         "formula": recipe.formula()["aggregation"],
         **{
-            axis: word(getattr(recipe, axis))
+            axis: choice_spec(getattr(recipe, axis))
             for axis in ("baseline", "scale", "surrogate", "aggregation")
         },
         **{
-            axis: [word(choice) for choice in getattr(recipe, axis)]
+            axis: [choice_spec(choice) for choice in getattr(recipe, axis)]
             for axis in ("rewards", "filters")
         },
     }
 
 
 class Explorer(anywidget.AnyWidget):
-    """A picture with its own controls. Every control is a trait that Python can read and set; the formula runs in the browser.
+    """A picture with its own controls. Every control is a trait that Python can read and set; the
+    formula runs in the browser.
 
-    ``SHOWN`` names the traits a reader turns; ``figure()`` draws the same state by matplotlib, from the library's own numbers.
+    ``SHOWN`` names the traits a reader turns; ``figure()`` draws the same state by matplotlib, from
+    the library's own numbers.
     """
 
     TITLE = ""
     _esm: Any
+    _css = static("explorer.css")
     SHOWN: tuple[str, ...] = ()
     specs = tr.Dict().tag(sync=True)
 
-    def known(self, axis: str, names: list[str]) -> list[str]:
+    def checked(self, axis: str, names: list[str]) -> list[str]:
         """The names, where each is in ``specs``."""
         unknown = [name for name in names if name not in self.specs]
         if unknown:
             raise ValueError(
-                f"the explorer does not draw {unknown[0]!r}: expected {axis} out of {', '.join(self.specs)}."
+                f"the explorer does not draw {unknown[0]!r}: expected {axis} out of "
+                f"{', '.join(self.specs)}."
             )
         return names
 
@@ -100,14 +114,18 @@ class Explorer(anywidget.AnyWidget):
         return {**data, "image/png": base64.b64encode(picture.getvalue()).decode()}, metadata
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)}' for name in self.SHOWN)})"
+        traits = (f"{name}={getattr(self, name)}" for name in self.SHOWN)
+        return f"{type(self).__name__}({', '.join(traits)})"
 
     def page(self, title: str | None = None) -> str:
-        """The explorer as one HTML page that needs neither kernel nor network; the controls are live."""
-        return PAGE.format(
+        """The explorer as one HTML page that needs neither kernel nor network; the controls are
+        live."""
+        return Template(static("page.html")).substitute(
             title=html.escape(self.TITLE if title is None else title),
+            style=f"{static('page.css')}{self._css}",
             state=json.dumps(self.state()).replace("</", "<\\/"),
             script=str(self._esm).replace("</", "<\\/"),
+            page=static("page.js"),
         )
 
     def save_html(self, path: str | Path, title: str | None = None) -> Path:
@@ -115,26 +133,3 @@ class Explorer(anywidget.AnyWidget):
         with replacing(Path(path)) as temporary:
             temporary.write_text(self.page(title), encoding="utf-8")
         return Path(path)
-
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
-<style>:root {{ color-scheme: light dark }} body {{ margin: 16px; font-family: system-ui, sans-serif }}</style></head>
-<body><h1 style="font-size: 20px">{title}</h1><div id="app"></div>
-<script type="application/json" id="state">{state}</script>
-<script type="text/plain" id="esm">{script}</script>
-<script type="module">
-document.body.dataset.jpThemeLight = !matchMedia("(prefers-color-scheme: dark)").matches;
-const text = (id) => document.getElementById(id).textContent;
-const state = JSON.parse(text("state")), heard = {{}};
-const model = {{
-  get: (key) => state[key],
-  set: (key, value) => {{ state[key] = value; (heard["change:" + key] ?? []).forEach((tell) => tell()); }},
-  on: (event, tell) => (heard[event] ??= []).push(tell),
-  off: () => {{}},
-  save_changes: () => {{}},
-}};
-const {{ default: widget }} = await import(URL.createObjectURL(new Blob([text("esm")], {{ type: "text/javascript" }})));
-widget.render({{ model, el: document.getElementById("app") }});
-</script></body></html>
-"""

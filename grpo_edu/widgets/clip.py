@@ -1,4 +1,5 @@
-"""The clip explorer: objective and gradient of one token against its importance ratio. Level of evidence: exact."""
+"""The clip explorer: objective and gradient of one token against its importance ratio. Level of
+evidence: exact."""
 
 from __future__ import annotations
 
@@ -12,15 +13,11 @@ from ..checks import checked
 from ..objective import axes
 from ..objective import surrogates as sur
 from ..theory.clip import pushes
-from .base import Explorer, script, tr, word
+from .base import Explorer, choice_spec, script, tr
 
 OFFERED = {
-    "PPO clip": partial(sur.ppo_clip, eps_low=0.2, eps_high=0.2),
-    "dual clip": partial(sur.dual_clip, eps_low=0.2, eps_high=0.2, cap=3.0),
-    "CISPO": partial(sur.cispo, low=0.0, high=5.0),
-    "SAPO": partial(sur.sapo, tau_pos=1.0, tau_neg=1.05),
-    "GMPO, one token": partial(sur.gmpo, eps_low=0.4, eps_high=0.4),
-    "REINFORCE": sur.reinforce,
+    name: sur.EXAMPLES[name]
+    for name in ("PPO clip", "dual clip", "CISPO", "SAPO", "GMPO", "REINFORCE")
 }
 SETTINGS = ("eps_low", "eps_high", "cap", "high", "tau_pos", "tau_neg")
 
@@ -34,7 +31,8 @@ class ClipExplorer(Explorer):
         surrogates: one to four of ``OFFERED``.
         advantage: 1 or -1.
         ratio: importance ratio that is marked, 0.05 to 4.
-        state: the other traits, settings of every surrogate that has them. ``eps_low``, ``eps_high`` (GMPO: in log space), ``cap`` of
+        state: the other traits, settings of every surrogate that has them. ``eps_low``,
+            ``eps_high`` (GMPO: in log space), ``cap`` of
             the dual clip, ``high`` of CISPO, ``tau_pos``, ``tau_neg`` of SAPO.
 
     Raises:
@@ -64,7 +62,8 @@ class ClipExplorer(Explorer):
         **state: Any,
     ) -> None:
         specs = {
-            name: {"label": name, "surrogate": word(choice)} for name, choice in OFFERED.items()
+            name: {"label": name, "surrogate": choice_spec(choice)}
+            for name, choice in OFFERED.items()
         }
         super().__init__(
             specs=specs, surrogates=list(surrogates), advantage=advantage, ratio=ratio, **state
@@ -72,7 +71,7 @@ class ClipExplorer(Explorer):
 
     @tr.validate("surrogates")
     def _offered(self, proposal: Any) -> list[str]:
-        return self.known("surrogates", proposal["value"])
+        return self.checked("surrogates", proposal["value"])
 
     def surrogate(self, name: str) -> axes.Choice:
         """A surrogate with the settings of the controls."""
@@ -89,9 +88,9 @@ class ClipExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
-        from ..plots.explorers import clip_curves
+        from .twins import clip_curves
 
-        chosen = {name: self.surrogate(name) for name in self.surrogates}
+        surrogates = {name: self.surrogate(name) for name in self.surrogates}
         return clip_curves(
-            chosen, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high)
+            surrogates, self.advantage, self.ratio, (1 - self.eps_low, 1 + self.eps_high)
         )

@@ -1,4 +1,5 @@
-"""The difficulty explorer: the weight of a prompt by its pass rate, at the group size in use. Level of evidence: exact."""
+"""The difficulty explorer: the weight of a prompt by its pass rate, at the group size in use. Level
+of evidence: exact."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ FRAMES = ("probability", "score", "log-probability")
 
 
 class DifficultyExplorer(Explorer):
-    r"""Exact :math:`w_G(p)`, its objective :math:`h`, and the probability of a dead group; every control is a trait.
+    r"""Exact :math:`w_G(p)`, its objective :math:`h`, and the probability of a dead group; every
+    control is a trait.
 
     Args:
         schemes: one to four of ``OFFERED``.
         p: pass rate that is marked, 0.01 to 0.99.
         size: G, 2 to 64.
-        state: the other traits. ``frame``: which yardstick, see ``theory.difficulty.frames``; ``ddof`` and ``eps`` of every std,
+        state: the other traits. ``frame``: which yardstick, see ``theory.difficulty.frames``;
+            ``ddof`` and ``eps`` of every std,
             ``k`` of pass@k.
 
     Raises:
@@ -58,14 +61,15 @@ class DifficultyExplorer(Explorer):
 
     @tr.validate("schemes")
     def _offered(self, proposal: Any) -> list[str]:
-        return self.known("schemes", proposal["value"])
+        return self.checked("schemes", proposal["value"])
 
     def recipe(self, name: str) -> Recipe:
         """A scheme with the settings of the controls, as a recipe."""
         return turned(name, ddof=self.ddof, eps=self.eps, k=self.k)
 
     def weight(self, name: str, p: float | None = None) -> float:
-        """w in the chosen yardstick at a pass rate, from the library itself; None: the marked one."""
+        """w in the chosen yardstick at a pass rate, from the library itself; None: the marked
+        one."""
         at = self.p if p is None else p
         return difficulty.frames(difficulty.prompt_weight(self.recipe(name), at, self.size), at)[
             self.frame
@@ -77,7 +81,7 @@ class DifficultyExplorer(Explorer):
 
     def figure(self) -> Any:
         """The same picture by matplotlib."""
-        from ..plots.explorers import difficulty_curves
+        from .twins import difficulty_curves
 
         gaps = {
             ESTIMATORS[name].title: difficulty.gaps(self.recipe(name), self.size)

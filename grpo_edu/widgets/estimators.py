@@ -1,4 +1,5 @@
-"""The advantage estimators that explorers offer: a baseline and a scale each, with the ddof, eps and k of the controls."""
+"""The advantage estimators that explorers offer: a baseline and a scale each, with the ddof, eps
+and k of the controls."""
 
 from __future__ import annotations
 
@@ -71,5 +72,5 @@ def turned(name: str, *, ddof: int, eps: float, k: int) -> Recipe:
         own = {key: value for key, value in given.items() if key in axes.settings(choice)}
         return partial(choice, **own) if own else choice
 
-    chosen = ESTIMATORS[name]
-    return chosen.but(name, baseline=turn(chosen.baseline), scale=turn(chosen.scale))
+    estimator = ESTIMATORS[name]
+    return estimator.but(name, baseline=turn(estimator.baseline), scale=turn(estimator.scale))

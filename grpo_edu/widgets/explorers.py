@@ -20,7 +20,8 @@ EXPLORERS: dict[str, type[Explorer]] = {
 
 
 def export(names: Sequence[str], out: Path) -> list[Path]:
-    """Write the named explorers (all where none is named) as ``NAME.html`` into a folder; each works alone, offline, from disk.
+    """Write the named explorers (all where none is named) as ``NAME.html`` into a folder; each
+    works alone, offline, from disk.
 
     Raises:
         ValueError: no such explorer.

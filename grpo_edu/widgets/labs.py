@@ -1,4 +1,5 @@
-"""Labs: one question each, a few controls, a picture from the library's own numbers. Thin: the mathematics is elsewhere."""
+"""Labs: one question each, a few controls, a picture from the library's own numbers. Thin: the
+mathematics is elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from ..objective import aggregation as agg
 from ..objective import axes, kl
 from ..objective.catalog import RECIPES, recipe
 from ..objective.recipe import Recipe
-from ..plots import labs as draw
 from ..plots.style import Picture
 from ..rollouts import Rollouts
 from ..theory import kl as exact
@@ -22,13 +22,15 @@ from ..toys.flow import expected_gradient
 from ..toys.stopping import Stopping
 from ..toys.training import Training
 from ..weights import split
+from . import lab_pictures as draw
 from .panel import Panel, choice, player, slider, tick
 
 ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ratio · k3": kl.k3_ratio}
 
 
 def kl_explorer() -> Panel:
-    """KL estimators on a policy of two actions: value, spread and expected gradient, in the loss and in the reward.
+    """KL estimators on a policy of two actions: value, spread and expected gradient, in the loss
+    and in the reward.
 
     Level of evidence: exact (every action enumerated).
     """
@@ -43,7 +45,8 @@ def kl_explorer() -> Panel:
 
 
 def kl_picture(p: float, q: float, beta: float) -> Picture:
-    """Values of each estimator on either action, and the expected gradient by the logit of action 1 against that of the two KLs."""
+    """Values of each estimator on either action, and the expected gradient by the logit of action 1
+    against that of the two KLs."""
     logits, reference = (torch.tensor([x, 1 - x], dtype=torch.float64).log() for x in (p, q))
     gradients = {}
     for name, function in ESTIMATORS.items():
@@ -80,9 +83,11 @@ LENGTHS = (4, 6, 8, 8, 12, 16, 24)
 
 
 def accumulation_lab() -> Panel:
-    """Gradient accumulation: each completion's weight under micro-batches, divided by its weight in the whole step.
+    """Gradient accumulation: each completion's weight under micro-batches, divided by its weight in
+    the whole step.
 
-    ``each normalises itself``: every micro-batch divides by its own tokens or rows and the results are averaged over micro-batches, as a
+    ``each normalises itself``: every micro-batch divides by its own tokens or rows and the results
+    are averaged over micro-batches, as a
     trainer does that computes the loss per micro-batch. Level of evidence: exact.
     """
     names = ["grpo", "dapo(step)", "dapo", "dr_grpo", "bnpo"]
@@ -101,17 +106,17 @@ def accumulation_picture(name: str, micro_batches: int, longest: int, local: boo
     """Eight completions of two prompts."""
     lengths = [*LENGTHS, int(longest)]
     rollouts = Rollouts.from_lengths(lengths, [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=128)
-    chosen, parts = recipe(name).but(name, kl=None), split(8, int(micro_batches))
-    whole = chosen.plan(rollouts).W[:, 0]
-    weight = (
-        local_weight(chosen, rollouts, parts) if local else chosen.plan(rollouts, parts).W[:, 0]
-    )
+    loss = recipe(name).but(name, kl=None)
+    parts = split(8, int(micro_batches))
+    whole = loss.plan(rollouts).W[:, 0]
+    weight = local_weight(loss, rollouts, parts) if local else loss.plan(rollouts, parts).W[:, 0]
     return draw.factors_of_split((weight / whole).tolist(), lengths, parts.tolist(), name, local)
 
 
-def local_weight(chosen: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> torch.Tensor:
-    """``[N]`` aggregation weight per token when each micro-batch is aggregated on its own and the losses are averaged."""
-    alone = Recipe(aggregation=chosen.aggregation)
+def local_weight(loss: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> torch.Tensor:
+    """``[N]`` aggregation weight per token when each micro-batch is aggregated on its own and the
+    losses are averaged."""
+    alone = Recipe(aggregation=loss.aggregation)
     weight = torch.zeros(len(rollouts), dtype=torch.float64)
     for part in parts.unique():
         rows = (parts == part).nonzero()[:, 0]
@@ -128,7 +133,8 @@ DAPO = {
 
 
 def dapo_lab() -> Panel:
-    """DAPO's four changes, one at a time: which bound it moves, what it costs, whom it favours. Level of evidence: exact."""
+    """DAPO's four changes, one at a time: which bound it moves, what it costs, whom it favours.
+    Level of evidence: exact."""
     return Panel(
         dapo_picture,
         {
@@ -156,7 +162,8 @@ def dapo_picture(
 
 
 def long_shares(longest: int) -> dict[str, float]:
-    """Share of the step's push that one long completion of eight has, the others of 8 tokens, under each aggregation."""
+    """Share of the step's push that one long completion of eight has, the others of 8 tokens, under
+    each aggregation."""
     rollouts = Rollouts.from_lengths(
         [longest, *[8] * 7], [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=512
     )
@@ -174,14 +181,17 @@ def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
     return (push[0] / push.sum()).item()
 
 
-STEPS, SEEDS = 60, 8
+STEPS = 60
+SEEDS = 8
 TOYS = ["grpo", "dr_grpo", "dapo", "dapo(step)", "bnpo", "rloo", "balanced", "vl_norm"]
 
 
 def toy_player() -> Panel:
-    """The stopping toy, played step by step: where both stop logits go, and what becomes of pass rate and lengths.
+    """The stopping toy, played step by step: where both stop logits go, and what becomes of pass
+    rate and lengths.
 
-    Learning rates are matched so that all recipes push equally hard at the start. Changing recipe, mode or pass rate trains anew.
+    Learning rates are matched so that all recipes push equally hard at the start. Changing recipe,
+    mode or pass rate trains anew.
     Level of evidence: paths simulated (8 seeds), arrows exact.
     """
     return Panel(
@@ -204,17 +214,21 @@ def toy_picture(name: str, mode: str, right: float, step: int) -> Picture:
 
 @cache
 def toy_run(name: str, mode: str, right: float) -> tuple[Any, np.ndarray]:
-    """The run of all seeds, and the expected first update on a grid of stop logits: ``[K, 4]`` right, wrong, and how each moves."""
-    policy, training = Stopping(mode=mode, right=right, cap=32), Training(steps=STEPS, every=2)
-    chosen, base = RECIPES[name].but(name, kl=None), RECIPES["grpo"].but("grpo", kl=None)
+    """The run of all seeds, and the expected first update on a grid of stop logits: ``[K, 4]``
+    right, wrong, and how each moves."""
+    policy = Stopping(mode=mode, right=right, cap=32)
+    training = Training(steps=STEPS, every=2)
+    loss = RECIPES[name].but(name, kl=None)
+    base = RECIPES["grpo"].but("grpo", kl=None)
     batches = [stopping.rollouts(policy, training, seed) for seed in range(4)]
-    sizes = push_sizes([chosen, base] if name != "grpo" else [base], batches)
+    sizes = push_sizes([loss, base] if name != "grpo" else [base], batches)
     rate = matched_learning_rate(sizes, 0.5, "grpo")
-    table = stopping.train(chosen, policy, training, seeds=SEEDS, learning_rates=rate)
-    arrows, attempt = [], policy.start()[0][2:]
+    table = stopping.train(loss, policy, training, seeds=SEEDS, learning_rates=rate)
+    arrows = []
+    attempt = policy.start()[0][2:]
     for a in np.linspace(-4.5, 0, 6):
         for b in np.linspace(-4.5, 0, 6):
             theta = torch.cat([torch.tensor([a, b], dtype=torch.float64), attempt])
-            update = expected_gradient(chosen, theta, policy, Training(prompts=1))
+            update = expected_gradient(loss, theta, policy, Training(prompts=1))
             arrows.append([a, b, update[0].item(), update[1].item()])
     return table, np.array(arrows)

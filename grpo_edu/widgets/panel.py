@@ -1,6 +1,8 @@
-"""A panel: native controls in the browser, a picture made in Python for every change. The base of the labs and readers.
+"""A panel: native controls in the browser, a picture made in Python for every change. The base of
+the labs and readers.
 
-Native controls, since ipywidgets' sliders do not answer to arrow keys in Notebook 7 and carry no name for a screen reader.
+Native controls, since ipywidgets' sliders do not answer to arrow keys in Notebook 7 and carry no
+name for a screen reader.
 """
 
 from __future__ import annotations
@@ -46,10 +48,12 @@ def player(label: str, of: str) -> Control:
 
 
 class Panel(Explorer):
-    """Controls, and what ``draw`` makes of their values. An error takes the place of the picture, with its message.
+    """Controls, and what ``draw`` makes of their values. An error takes the place of the picture,
+    with its message.
 
     Args:
-        draw: called with one keyword per control (players aside) whenever a value changes; gives one part or a list: a ``Picture``, an
+        draw: called with one keyword per control (players aside) whenever a value changes; gives
+            one part or a list: a ``Picture``, an
             object with ``_repr_html_``, a text, or a tuple of parts to be set side by side.
         controls: by keyword, of ``slider``, ``choice``, ``tick``, ``player``.
         limits: the largest value of some sliders, from the values of the others; None: they stay.
@@ -69,7 +73,9 @@ class Panel(Explorer):
         controls: Mapping[str, Control],
         limits: Callable[[dict[str, Any]], dict[str, int]] | None = None,
     ) -> None:
-        self._draw, self._limits, self._parts = draw, limits, []
+        self._draw = draw
+        self._limits = limits
+        self._parts = []
         super().__init__(
             controls=[{"key": key, **control} for key, control in controls.items()],
             values={key: control["value"] for key, control in controls.items()},
@@ -130,7 +136,8 @@ class Panel(Explorer):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Garbage is collected after the picture has gone out: with torch loaded one collection takes as long as a picture."""
+    """Garbage is collected after the picture has gone out: with torch loaded one collection takes
+    as long as a picture."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -143,16 +150,17 @@ def _no_collection() -> Iterator[None]:
 def _html(part: Any) -> str:
     """One part as HTML; texts are escaped."""
     if isinstance(part, tuple):
-        return f'<div class="side">{"".join(f"<div>{_html(one)}</div>" for one in part)}</div>'
+        return f'<div class="side">{"".join(f"<div>{_html(inner)}</div>" for inner in part)}</div>'
     if isinstance(part, Picture):
         alt = escape(part.get_suptitle() or "picture")
-        return f'<img alt="{alt}" src="data:image/png;base64,{base64.b64encode(part.png(dpi=95, compress_level=1)).decode()}">'
+        png = base64.b64encode(part.png(dpi=95, compress_level=1)).decode()
+        return f'<img alt="{alt}" src="data:image/png;base64,{png}">'
     return part._repr_html_() if hasattr(part, "_repr_html_") else f"<p>{escape(str(part))}</p>"
 
 
 def _texts(parts: Sequence[Any]) -> list[str]:
     """The plain texts among the parts; what is HTML only has none."""
-    flat = [one for part in parts for one in (part if isinstance(part, tuple) else (part,))]
+    flat = [inner for part in parts for inner in (part if isinstance(part, tuple) else (part,))]
     return [
         str(part) for part in flat if not (isinstance(part, str) and hasattr(part, "_repr_html_"))
     ]

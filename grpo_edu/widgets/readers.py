@@ -1,4 +1,5 @@
-"""Readers: a formula with its numbers, real text with its weights, a training run with its completions."""
+"""Readers: a formula with its numbers, real text with its weights, a training run with its
+completions."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ from ..completions import read_completions
 from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
 from ..objective.recipe import MissingReferenceWarning, Recipe
-from ..plots.labs import run_curve
 from ..plots.text import Html, weights_on_text
 from ..rollouts import Rollouts
 from ..stepper import step_through
 from ..weights import ledger
+from .lab_pictures import run_curve
 from .panel import Panel, choice, player, slider, tick
 
 if TYPE_CHECKING:
@@ -29,32 +30,35 @@ if TYPE_CHECKING:
 
 
 def readable(rollouts: Rollouts) -> dict[str, Recipe]:
-    """The recipes of the catalog that these rollouts have every field for; a KL term is left out where ``ref_logp`` is missing."""
-    known = {}
+    """The recipes of the catalog that these rollouts have every field for; a KL term is left out
+    where ``ref_logp`` is missing."""
+    complete = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error", MissingReferenceWarning)
         for name, recipe in RECIPES.items():
-            chosen = recipe if rollouts.ref_logp is not None else recipe.but(name, kl=None)
+            loss = recipe if rollouts.ref_logp is not None else recipe.but(name, kl=None)
             try:
-                chosen.plan(rollouts)
+                loss.plan(rollouts)
             except (ValueError, MissingReferenceWarning):
                 continue
-            known[name] = chosen
-    return known
+            complete[name] = loss
+    return complete
 
 
-def _offered(names: Sequence[str], known: dict[str, Recipe]) -> None:
+def _offered(names: Sequence[str], recipes: dict[str, Recipe]) -> None:
     """Refuses a recipe that the rollouts have not every field for."""
     for name in names:
-        if name not in known:
+        if name not in recipes:
             raise ValueError(
-                f"recipe {name!r} needs a field that these rollouts lack: expected one of {', '.join(known)}."
+                f"recipe {name!r} needs a field that these rollouts lack: expected one of "
+                f"{', '.join(recipes)}."
             )
 
 
 @checked
 def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> Panel:
-    """One token's weight, factor by factor, the numbers put into the formula; recipe, completion and token are turned.
+    """One token's weight, factor by factor, the numbers put into the formula; recipe, completion
+    and token are turned.
 
     Args:
         rollouts: None: the shipped completions.
@@ -79,12 +83,14 @@ def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> P
 def token_view(
     rollouts: Rollouts | str | Path | None = None, recipes: Sequence[str] = ("grpo", "dr_grpo")
 ) -> Panel:
-    """Real text, tokens coloured by weight under two recipes; the chosen token's ledger rows and its formulas side by side.
+    """Real text, tokens coloured by weight under two recipes; the chosen token's ledger rows and
+    its formulas side by side.
 
     A token is chosen with the mouse, or with the controls.
 
     Args:
-        rollouts: with token texts, or the path of a completions file; None: the shipped completions.
+        rollouts: with token texts, or the path of a completions file; None: the shipped
+            completions.
         recipes: the two to start with.
 
     Raises:
@@ -93,24 +99,27 @@ def token_view(
     step, last, first = _loaded(rollouts)
     if step.tokens is None:
         raise ValueError(
-            "rollouts.tokens is missing: expected the text of each token. Read a completions file, or give tokens=."
+            "rollouts.tokens is missing: expected the text of each token. Read a completions file, "
+            "or give tokens=."
         )
-    known = readable(step)
-    _offered(recipes, known)
+    losses = readable(step)
+    _offered(recipes, losses)
 
     @lru_cache(maxsize=8)
     def table(name: str) -> pd.DataFrame:
-        return ledger(known[name], step)
+        return ledger(losses[name], step)
 
     def picture(left: str, right: str, completion: int, token: int, relative: bool) -> list[Any]:
-        i, t, names = int(completion), int(token), [left, right]
-        text = weights_on_text([known[name] for name in names], step, rows=[i], relative=relative)
-        formulas = tuple(step_through(known[name], step, i, t) for name in names)
+        i = int(completion)
+        t = int(token)
+        names = [left, right]
+        text = weights_on_text([losses[name] for name in names], step, rows=[i], relative=relative)
+        formulas = tuple(step_through(losses[name], step, i, t) for name in names)
         return [text, ledger_rows({name: table(name) for name in names}, i, t), formulas]
 
     controls = {
-        "left": choice("recipe at the left", list(known), recipes[0]),
-        "right": choice("recipe at the right", list(known), recipes[1]),
+        "left": choice("recipe at the left", list(losses), recipes[0]),
+        "right": choice("recipe at the right", list(losses), recipes[1]),
         "completion": slider("completion", 0, len(step) - 1, 1, first),
         "token": slider("token", 0, last[first], 1, 0),
         "relative": tick("in percent of each recipe's step"),
@@ -146,7 +155,8 @@ def _cell(value: Any) -> str:
 
 
 def _loaded(rollouts: Rollouts | str | Path | None) -> tuple[Rollouts, list[int], int]:
-    """The rollouts, the last trained position of each completion, and a completion to start with."""
+    """The rollouts, the last trained position of each completion, and a completion to start
+    with."""
     step = rollouts if isinstance(rollouts, Rollouts) else read_completions(rollouts)
     last = torch.where(step.mask, torch.arange(step.mask.shape[1]), 0).amax(dim=1)
     return step, last.tolist(), _first_live(step)
@@ -154,19 +164,23 @@ def _loaded(rollouts: Rollouts | str | Path | None) -> tuple[Rollouts, list[int]
 
 def _first_live(step: Rollouts) -> int:
     """The first completion whose prompt has a signal; 0 where none has."""
-    live = (~is_dead(step.reward, step.group, step.scored)).nonzero()[:, 0].tolist()  # type: ignore[arg-type]
+    scored = step.scored
+    assert scored is not None  # Rollouts fills it in
+    live = (~is_dead(step.reward, step.group, scored)).nonzero()[:, 0].tolist()
     return live[0] if live else 0
 
 
-# --- a training run ---------------------------------------------------------------------------------------------------------
+# --- a training run
 
 
 @checked
 def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo")) -> Panel:
-    """The curves of a training run, then the completions of any step with the weights they had under two recipes.
+    """The curves of a training run, then the completions of any step with the weights they had
+    under two recipes.
 
     Args:
-        folder: with ``log.jsonl``, one line per step, and ``rollouts/step-*.jsonl``, completions files.
+        folder: with ``log.jsonl``, one line per step, and ``rollouts/step-*.jsonl``, completions
+            files.
         recipes: the two to start with.
 
     Raises:
@@ -174,26 +188,26 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
         ValueError: the log has no step or no number to draw.
     """
     folder = Path(folder)
-    log, files = read_log(folder / "log.jsonl"), completions_by_step(folder / "rollouts")
+    log = read_log(folder / "log.jsonl")
+    files = completions_by_step(folder / "rollouts")
     columns = [name for name in log.columns if name != "step" and log[name].dtype.kind in "fiu"]
     if not columns:
         raise ValueError(
             f"{folder / 'log.jsonl'} has no column of numbers beside step: expected reward, loss, …"
         )
-    load, known_of = (
-        lru_cache(maxsize=4)(read_completions),
-        lru_cache(maxsize=4)(lambda path: readable(load(path))),
-    )
-    steps, first = sorted(files), load(files[min(files)])
-    names = list(known_of(files[min(files)]))
-    _offered(recipes, known_of(files[min(files)]))
+    load = lru_cache(maxsize=4)(read_completions)
+    losses_of = lru_cache(maxsize=4)(lambda path: readable(load(path)))
+    steps = sorted(files)
+    first = load(files[steps[0]])
+    names = list(losses_of(files[min(files)]))
+    _offered(recipes, losses_of(files[min(files)]))
 
     def picture(metric: str, step: int, left: str, right: str, group: int) -> list[Any]:
         nearest = min(steps, key=lambda logged: abs(logged - int(step)))
         rollouts = load(files[nearest])
         rows = (rollouts.group == int(group)).nonzero()[:, 0].tolist()
-        known = known_of(files[nearest])
-        text = weights_on_text([known[left], known[right]], rollouts, rows=rows, relative=True)
+        losses = losses_of(files[nearest])
+        text = weights_on_text([losses[left], losses[right]], rollouts, rows=rows, relative=True)
         return [
             run_curve(log["step"].tolist(), log[metric].tolist(), metric, nearest),
             f"step {nearest}, prompt {int(group)}:",
@@ -225,7 +239,8 @@ def read_log(path: Path) -> pd.DataFrame:
         raise FileNotFoundError(
             f"no log at {path}: expected the folder of a run, `grpo-edu train` writes it."
         )
-    rows, lines = [], path.read_text(encoding="utf-8").splitlines()
+    rows = []
+    lines = path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             rows.append(json.loads(line))

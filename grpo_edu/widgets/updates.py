@@ -1,4 +1,5 @@
-"""One rollout used again and again, with the clip, the step size and the momentum on sliders. Level of evidence: exact."""
+"""One rollout used again and again, with the clip, the step size and the momentum on sliders. Level
+of evidence: exact."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from .panel import Panel, slider
 
 
 def reuse_lab() -> Panel:
-    """Four answers, each sampled once, the first right: their ratios over the updates, and the share that the clip has silenced."""
+    """Four answers, each sampled once, the first right: their ratios over the updates, and the
+    share that the clip has silenced."""
     return Panel(
         reuse_picture,
         {
@@ -32,7 +34,8 @@ def reuse_picture(eps: float, learning_rate: float, momentum: float, updates: fl
     clipped = recipe("grpo").but(
         "grpo", kl=None, surrogate=partial(ppo_clip, eps_low=eps, eps_high=eps)
     )
-    even, rewards = torch.zeros(4, dtype=torch.float64), [1, 0, 0, 0]
+    even = torch.zeros(4, dtype=torch.float64)
+    rewards = [1, 0, 0, 0]
     table = reuse(
         clipped,
         even,

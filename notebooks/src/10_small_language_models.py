@@ -141,7 +141,7 @@ from grpo_edu.lm import experiments
 
 mine = experiments.experiment("length", quick=True)
 mine = replace(mine, settings=replace(mine.settings, steps=20))
-tables = {arm: experiments.train_run(mine, arm, 0, 7) for arm in mine.arms}
+tables = {arm: experiments.train_run(mine, experiments.RunKey(arm, 0, 7)) for arm in mine.arms}
 
 # %%
 {arm: analysis.ends(table, last=10)["gap"].round(1).item() for arm, table in tables.items()}

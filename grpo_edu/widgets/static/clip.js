@@ -1,24 +1,24 @@
 // The clip explorer: objective and gradient of one token against its importance ratio.
 
-const MANY = 4, GRID = Array.from({ length: 396 }, (_, i) => (i + 5) / 100);
+import { OBJECTIVES, SURROGATES, need, word } from "./objective.js";
+import {
+  asNumber,
+  bar,
+  chart,
+  chooser,
+  chosen,
+  explorer,
+  field,
+  keyOf,
+  number,
+  select,
+  signed,
+  slider,
+  tableOf,
+} from "./shared.js";
 
-/* (ratio, advantage, settings) -> the objective, as a function of the ratio. Where the loss detaches the ratio or has none (cispo,
-   reinforce) its value says nothing: here stands the function whose slope by log π is the gradient, A at ratio 1. */
-const clip = (ratio, A, { eps_low, eps_high }) => Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
-const OBJECTIVES = {
-  reinforce: (ratio, A) => A * (1 + Math.log(ratio)),
-  ppo_clip: clip,
-  dual_clip: (ratio, A, settings) => (A < 0 ? Math.max(clip(ratio, A, settings), settings.cap * A) : clip(ratio, A, settings)),
-  cispo(ratio, A, { low, high }) {
-    const cut = clamp(ratio, low, high);
-    return A * (cut > 0 ? cut * (1 + Math.log(ratio / cut)) : 0);
-  },
-  sapo(ratio, A, { tau_pos, tau_neg }) {
-    const tau = A > 0 ? tau_pos : tau_neg;
-    return ((4 / tau) * A) / (1 + Math.exp(-tau * (ratio - 1)));
-  },
-  gmpo: (ratio, A, settings) => A * SURROGATES.gmpo(ratio, A, settings).ratio,
-};
+const MANY = 4;
+const GRID = Array.from({ length: 396 }, (_, i) => (i + 5) / 100);
 
 /* {ratios, lines}: one line per surrogate, {name, objective, gradient, value, push, ratio, gate}, on the grid and at the ratio. */
 export function answer(state) {
@@ -28,43 +28,98 @@ export function answer(state) {
   need(surrogates.length > 0, "the choice of surrogates", "empty", "at least one");
   need(state.cap >= 1, "the cap of the dual clip", state.cap, "1 or more");
   const lines = surrogates.map((name) => {
-    const settings = Object.fromEntries(Object.entries(specs[name].surrogate).map(([key, own]) => [key, state[key] ?? own]));
+    const settings = Object.fromEntries(
+      Object.entries(specs[name].surrogate).map(([key, own]) => [key, state[key] ?? own]),
+    );
     const factors = (r) => word(SURROGATES, "surrogate", settings)(r, advantage, settings);
     const objective = (r) => word(OBJECTIVES, "surrogate", settings)(r, advantage, settings);
     const push = (r) => advantage * factors(r).ratio * factors(r).gate;
-    return { name, objective: GRID.map(objective), gradient: GRID.map(push), value: objective(ratio), push: push(ratio), gate: factors(ratio).gate };
+    return {
+      name,
+      objective: GRID.map(objective),
+      gradient: GRID.map(push),
+      value: objective(ratio),
+      push: push(ratio),
+      gate: factors(ratio).gate,
+    };
   });
   return { ratios: GRID, lines };
 }
 
 // ---- the picture ----
 
-const reach = (old, high) => (old * (1 + high) >= 1 ? `one at ${old} never stops` : `a token at π_old ${old} stops rising at ${number(old * (1 + high))}`);
+const reach = (old, high) =>
+  old * (1 + high) >= 1
+    ? `one at ${old} never stops`
+    : `a token at π_old ${old} stops rising at ${number(old * (1 + high))}`;
 
 function draw(root, s, { lines }, id) {
   const labelled = lines.map((l) => ({ ...l, label: s.specs[l.name].label }));
-  const note = (l) => `push ${signed(l.push)}${l.push === 0 ? ": no gradient" : ""}, gate ${number(l.gate)}`;
-  root.querySelector(".picture").innerHTML = `${key(labelled.map((l) => ({ ...l, note: note(l) })))}
+  const note = (l) =>
+    `push ${signed(l.push)}${l.push === 0 ? ": no gradient" : ""}, gate ${number(l.gate)}`;
+  root.querySelector(".picture").innerHTML =
+    `${keyOf(labelled.map((l) => ({ ...l, note: note(l) })))}
     <p class="note">Band ${number(1 - s.eps_low)} to ${number(1 + s.eps_high)}. With A &gt; 0 ${reach(0.01, s.eps_high)}, ${reach(0.9, s.eps_high)}.</p>
     <div class="panels"><section data-panel="objective"><h4>objective<span class="soft">where the ratio is detached: the function whose slope is the gradient</span></h4><div class="plot"></div></section>
     <section data-panel="gradient"><h4>gradient<span class="soft">∂/∂log π = A · ratio · gate</span></h4><div class="plot"></div></section></div><p class="soft">exact, one token, A = ${signed(s.advantage)}</p>`;
-  const x = { values: GRID, low: 0, high: 4, label: "importance ratio ρ", bands: [1 - s.eps_low, 1 + s.eps_high] };
-  const y = s.advantage > 0 ? { low: -0.5, high: 3.2 } : { low: -4.2, high: 0.5 }, plots = [...root.querySelectorAll(".plot")];
+  const x = {
+    values: GRID,
+    low: 0,
+    high: 4,
+    label: "importance ratio ρ",
+    bands: [1 - s.eps_low, 1 + s.eps_high],
+  };
+  const y = s.advantage > 0 ? { low: -0.5, high: 3.2 } : { low: -4.2, high: 0.5 };
+  const plots = [...root.querySelectorAll(".plot")];
   const widths = plots.map((plot) => Math.max(280, Math.floor(plot.clientWidth)));
-  [["objective", "value", "objective by ratio"], ["gradient", "push", "gradient by ratio"]].forEach(([values, at, title], k) => {
+  [
+    ["objective", "value", "objective by ratio"],
+    ["gradient", "push", "gradient by ratio"],
+  ].forEach(([values, at, title], k) => {
     const some = labelled.map((l) => ({ name: l.label, values: l[values], at: l[at] }));
-    plots[k].innerHTML = chart({ width: widths[k], height: 300, x, y, lines: some, now: s.ratio, title, id: `${id}-${k}` });
+    plots[k].innerHTML = chart({
+      width: widths[k],
+      height: 300,
+      x,
+      y,
+      lines: some,
+      now: s.ratio,
+      title,
+      id: `${id}-${k}`,
+    });
   });
-  root.querySelector(".table").innerHTML = tableOf(["surrogate", "ratio", "A", "gate", "push", "objective"],
-    labelled.map((l) => [l.label, number(s.ratio), signed(s.advantage), number(l.gate), signed(l.push), signed(l.value)]));
+  root.querySelector(".table").innerHTML = tableOf(
+    ["surrogate", "ratio", "A", "gate", "push", "objective"],
+    labelled.map((l) => [
+      l.label,
+      number(s.ratio),
+      signed(s.advantage),
+      number(l.gate),
+      signed(l.push),
+      signed(l.value),
+    ]),
+  );
 }
 
 // ---- the controls ----
 
-const controls = ({ specs }) => bar(chooser("surrogates", "surrogate", specs, MANY)) + bar(slider("ratio", "importance ratio ρ", 'min="0.05" max="4" step="0.05"'),
-  select("advantage", "sign of A", [["1", "A = +1: push up"], ["-1", "A = −1: push down"]])) + bar(field("eps_low", "eps low", 'min="0" step="0.01"'),
-  field("eps_high", "eps high", 'min="0" step="0.01"'), field("cap", "dual clip cap", 'min="1" step="0.1"'), field("high", "CISPO cap", 'min="0" step="0.01"'),
-  field("tau_pos", "SAPO τ, A > 0", 'min="0.01" step="0.05"'), field("tau_neg", "SAPO τ, A < 0", 'min="0.01" step="0.05"'));
+const controls = ({ specs }) =>
+  bar(chooser("surrogates", "surrogate", specs, MANY)) +
+  bar(
+    slider("ratio", "importance ratio ρ", 'min="0.05" max="4" step="0.05"'),
+    select("advantage", "sign of A", [
+      ["1", "A = +1: push up"],
+      ["-1", "A = −1: push down"],
+    ]),
+  ) +
+  bar(
+    field("eps_low", "eps low", 'min="0" step="0.01"'),
+    field("eps_high", "eps high", 'min="0" step="0.01"'),
+    field("cap", "dual clip cap", 'min="1" step="0.1"'),
+    field("high", "CISPO cap", 'min="0" step="0.01"'),
+    field("tau_pos", "SAPO τ, A > 0", 'min="0.01" step="0.05"'),
+    field("tau_neg", "SAPO τ, A < 0", 'min="0.01" step="0.05"'),
+  );
 
 function shown(key, s, i) {
   if (key === "surrogates") return { value: s.surrogates[i] ?? "none" };
@@ -84,5 +139,16 @@ const changes = {
   tau_neg: asNumber("tau_neg", "SAPO τ", { min: 0.01 }),
 };
 
-const keys = ["specs", "surrogates", "advantage", "ratio", "eps_low", "eps_high", "cap", "high", "tau_pos", "tau_neg"];
+const keys = [
+  "specs",
+  "surrogates",
+  "advantage",
+  "ratio",
+  "eps_low",
+  "eps_high",
+  "cap",
+  "high",
+  "tau_pos",
+  "tau_neg",
+];
 export default { render: explorer({ keys, controls, shown, changes, answer, draw }) };

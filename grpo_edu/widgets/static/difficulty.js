@@ -1,6 +1,26 @@
 // The difficulty explorer: the weight of a prompt by its pass rate, at the group size in use.
 
-const MANY = 4, LARGEST = 64, GRID = Array.from({ length: 99 }, (_, i) => (i + 1) / 100);
+import { advantagesOf, batchOf, need, sum, turned, word } from "./objective.js";
+import {
+  asNumber,
+  bar,
+  chart,
+  chooser,
+  chosen,
+  escaped,
+  explorer,
+  field,
+  keyOf,
+  number,
+  percent,
+  select,
+  slider,
+  tableOf,
+} from "./shared.js";
+
+const MANY = 4;
+const LARGEST = 64;
+const GRID = Array.from({ length: 99 }, (_, i) => (i + 1) / 100);
 const FRAMES = {
   probability: { label: "of ∇p", factor: () => 1 },
   score: { label: "of the score gap: times p(1−p)", factor: (p) => p * (1 - p) },
@@ -9,9 +29,13 @@ const FRAMES = {
 
 /* What being right is worth when s of the other G-1 are right, s = 0 … G-1. Every K stands in one batch, as in a large one. */
 function gaps(spec, size) {
-  const counts = [...Array(size + 1).keys()], group = counts.flatMap((K) => Array(size).fill(K));
+  const counts = [...Array(size + 1).keys()];
+  const group = counts.flatMap((K) => Array(size).fill(K));
   const rewards = counts.flatMap((K) => Array.from({ length: size }, (_, j) => (j < K ? 1 : 0)));
-  const advantage = advantagesOf(spec, batchOf({ rewards, group, lengths: rewards.map(() => 1), greedy: 0.5 }));
+  const advantage = advantagesOf(
+    spec,
+    batchOf({ rewards, group, lengths: rewards.map(() => 1), greedy: 0.5 }),
+  );
   return counts.slice(1).map((K) => advantage[K * size] - advantage[K * size - 1]); // first of K right against last of K-1 right
 }
 
@@ -26,20 +50,37 @@ const terms = (row, p) => row.map((c, k) => c * p ** k * (1 - p) ** (row.length 
 export function answer(state) {
   const { schemes, specs, p, size, frame } = state;
   need(p > 0 && p < 1, "p", p, "a pass rate between 0 and 1, ends excluded");
-  need(Number.isInteger(size) && size >= 2 && size <= LARGEST, "G", size, `a whole number, 2 to ${LARGEST}`);
+  need(
+    Number.isInteger(size) && size >= 2 && size <= LARGEST,
+    "G",
+    size,
+    `a whole number, 2 to ${LARGEST}`,
+  );
   need(schemes.length > 0, "the choice of schemes", "empty", "at least one");
-  const one = binomial(size - 1), all = binomial(size), factor = word(FRAMES, "yardstick", { name: frame }).factor;
+  const one = binomial(size - 1);
+  const all = binomial(size);
+  const factor = word(FRAMES, "yardstick", { name: frame }).factor;
   const lines = schemes.map((name) => {
     try {
       const gap = gaps(turned(specs[name], state), size);
       const weight = (q) => factor(q) * sum(terms(one, q).map((c, s) => c * gap[s]));
       const objective = (q) => {
         const chance = terms(all, q);
-        let tail = 0, total = 0;
-        for (let s = size - 1; s >= 0; s--) total += gap[s] * (tail += chance[s + 1]);
+        let tail = 0;
+        let total = 0;
+        for (let s = size - 1; s >= 0; s--) {
+          tail += chance[s + 1];
+          total += gap[s] * tail;
+        }
         return total / size;
       };
-      return { name, weight: GRID.map(weight), objective: GRID.map(objective), w: weight(p), h: objective(p) };
+      return {
+        name,
+        weight: GRID.map(weight),
+        objective: GRID.map(objective),
+        w: weight(p),
+        h: objective(p),
+      };
     } catch (error) {
       return { name, error: error.message };
     }
@@ -53,29 +94,100 @@ export function answer(state) {
 function draw(root, s, { lines, dead, silent }, id) {
   const good = lines.filter((l) => !l.error).map((l) => ({ ...l, label: s.specs[l.name].label }));
   const picture = root.querySelector(".picture");
-  picture.innerHTML = `${lines.filter((l) => l.error).map((l) => `<p class="message" role="alert">${escape(s.specs[l.name].label)}: ${escape(l.error)}</p>`).join("")}
-    ${key(good.map((l) => ({ ...l, note: `weight ${number(l.w)}, objective ${number(l.h)}` })))}
+  picture.innerHTML = `${lines
+    .filter((l) => l.error)
+    .map(
+      (l) =>
+        `<p class="message" role="alert">${escaped(s.specs[l.name].label)}: ${escaped(l.error)}</p>`,
+    )
+    .join("")}
+    ${keyOf(good.map((l) => ({ ...l, note: `weight ${number(l.w)}, objective ${number(l.h)}` })))}
     <p class="note" data-silent="${silent}">At p = ${number(s.p)}, G = ${s.size}: a group is all right or all wrong, so without a signal to whoever compares, with probability ${percent(silent).replace("+", "")}.</p>
     <div class="panels" style="--count: 3">
       <section data-panel="weight"><h4>weight w<span class="soft">relative to the size ${FRAMES[s.frame].label}</span></h4><div class="plot"></div></section>
       <section data-panel="objective"><h4>objective h<span class="soft">what is climbed: h′ = w</span></h4><div class="plot"></div></section>
       <section data-panel="dead"><h4>dead groups<span class="soft">pᴳ + (1−p)ᴳ</span></h4><div class="plot"></div></section></div><p class="soft">exact, right/wrong rewards, independent completions</p>`;
-  const x = { values: GRID, low: 0, high: 1, label: "pass rate p" }, plots = [...picture.querySelectorAll(".plot")];
+  const x = { values: GRID, low: 0, high: 1, label: "pass rate p" };
+  const plots = [...picture.querySelectorAll(".plot")];
   const widths = plots.map((plot) => Math.max(280, Math.floor(plot.clientWidth)));
-  const top = (values, most) => ({ low: Math.min(0, ...values), high: Math.min(most, 1.08 * Math.max(0.1, ...values)) });
-  const w = good.map((l) => ({ name: l.label, values: l.weight, at: l.w })), h = good.map((l) => ({ name: l.label, values: l.objective, at: l.h }));
-  const panels = [[w, top(w.flatMap((l) => l.values), 8), "weight by pass rate"], [h, top(h.flatMap((l) => l.values), 8), "objective by pass rate"],
-    [[{ name: "dead groups", values: dead, at: silent }], { low: 0, high: 1.02 }, "probability of a group without a signal"]];
-  panels.forEach(([some, y, title], k) => (plots[k].innerHTML = chart({ width: widths[k], x, y, lines: some, now: s.p, title, id: `${id}-${k}` })));
-  root.querySelector(".table").innerHTML = tableOf(["scheme", "weight at p", "objective at p", ...[0.1, 0.3, 0.5, 0.7, 0.9].map((p) => `weight at ${p}`)],
-    good.map((l) => [l.label, number(l.w), number(l.h), ...[9, 29, 49, 69, 89].map((i) => number(l.weight[i]))]));
+  const top = (values, most) => ({
+    low: Math.min(0, ...values),
+    high: Math.min(most, 1.08 * Math.max(0.1, ...values)),
+  });
+  const w = good.map((l) => ({ name: l.label, values: l.weight, at: l.w }));
+  const h = good.map((l) => ({ name: l.label, values: l.objective, at: l.h }));
+  const panels = [
+    [
+      w,
+      top(
+        w.flatMap((l) => l.values),
+        8,
+      ),
+      "weight by pass rate",
+    ],
+    [
+      h,
+      top(
+        h.flatMap((l) => l.values),
+        8,
+      ),
+      "objective by pass rate",
+    ],
+    [
+      [{ name: "dead groups", values: dead, at: silent }],
+      { low: 0, high: 1.02 },
+      "probability of a group without a signal",
+    ],
+  ];
+  panels.forEach(
+    ([some, y, title], k) =>
+      (plots[k].innerHTML = chart({
+        width: widths[k],
+        x,
+        y,
+        lines: some,
+        now: s.p,
+        title,
+        id: `${id}-${k}`,
+      })),
+  );
+  root.querySelector(".table").innerHTML = tableOf(
+    [
+      "scheme",
+      "weight at p",
+      "objective at p",
+      ...[0.1, 0.3, 0.5, 0.7, 0.9].map((p) => `weight at ${p}`),
+    ],
+    good.map((l) => [
+      l.label,
+      number(l.w),
+      number(l.h),
+      ...[9, 29, 49, 69, 89].map((i) => number(l.weight[i])),
+    ]),
+  );
 }
 
 // ---- the controls ----
 
-const controls = ({ specs }) => bar(chooser("schemes", "scheme", specs, MANY)) + bar(slider("p", "pass rate p", 'min="0.01" max="0.99" step="0.01"'),
-  slider("size", "group size G", `min="2" max="${LARGEST}" step="1"`)) + bar(select("frame", "yardstick", Object.keys(FRAMES).map((name) => [name, name])),
-  select("ddof", "std divides by", [["1", "G − 1 (ddof 1)"], ["0", "G (ddof 0)"]]), field("eps", "eps added to a std", 'min="0" step="0.0001"'), field("k", "k of pass@k", 'min="1" step="1"'));
+const controls = ({ specs }) =>
+  bar(chooser("schemes", "scheme", specs, MANY)) +
+  bar(
+    slider("p", "pass rate p", 'min="0.01" max="0.99" step="0.01"'),
+    slider("size", "group size G", `min="2" max="${LARGEST}" step="1"`),
+  ) +
+  bar(
+    select(
+      "frame",
+      "yardstick",
+      Object.keys(FRAMES).map((name) => [name, name]),
+    ),
+    select("ddof", "std divides by", [
+      ["1", "G − 1 (ddof 1)"],
+      ["0", "G (ddof 0)"],
+    ]),
+    field("eps", "eps added to a std", 'min="0" step="0.0001"'),
+    field("k", "k of pass@k", 'min="1" step="1"'),
+  );
 
 function shown(key, s, i) {
   if (key === "schemes") return { value: s.schemes[i] ?? "none" };

@@ -9,13 +9,15 @@ const need = (ok, name, found, expected) => {
 };
 
 function word(table, axis, choice) {
-  if (!Object.hasOwn(table, choice.name)) throw new Error(`the explorer does not draw the ${axis} '${choice.name}'.`);
+  if (!Object.hasOwn(table, choice.name))
+    throw new Error(`the explorer does not draw the ${axis} '${choice.name}'.`);
   return table[choice.name];
 }
 
 // Values that differ by rounding at most are equal: no signal.
 function isDead(values) {
-  const high = Math.max(...values), low = Math.min(...values);
+  const high = Math.max(...values);
+  const low = Math.min(...values);
   return !(high - low > 8 * Number.EPSILON * Math.max(Math.abs(high), Math.abs(low)));
 }
 
@@ -28,7 +30,8 @@ function spreadOf(values, ddof) {
 /* One optimiser step: rewards, lengths and prompt numbers, N each, and `greedy`, the reward of the greedy completion. `tokens` are the
    lengths after the filters, 0 where a completion left; `members` are the rows of each prompt. */
 function batchOf({ rewards, lengths, group, greedy = 0, filters = [] }) {
-  const rows = rewards.map((_, i) => i), members = new Map();
+  const rows = rewards.map((_, i) => i);
+  const members = new Map();
   rows.forEach((i) => members.set(group[i], [...(members.get(group[i]) ?? []), i]));
   const batch = { rows, rewards, lengths, group, greedy, members };
   const stays = filters.map((filter) => word(FILTERS, "filter", filter)(batch));
@@ -39,7 +42,15 @@ function batchOf({ rewards, lengths, group, greedy = 0, filters = [] }) {
 
 // A number per row that only its prompt decides, worked out once per prompt: f(values of the prompt, its rows).
 function perPrompt({ rows, members, group }, values, f) {
-  const known = new Map([...members].map(([q, peers]) => [q, f(peers.map((i) => values[i]), peers)]));
+  const known = new Map(
+    [...members].map(([q, peers]) => [
+      q,
+      f(
+        peers.map((i) => values[i]),
+        peers,
+      ),
+    ]),
+  );
   return rows.map((i) => known.get(group[i]));
 }
 
@@ -47,14 +58,17 @@ const FILTERS = { drop_dead_groups: (batch) => perPrompt(batch, batch.rewards, (
 
 function needPeers(batch) {
   if ([...batch.members.values()].some((peers) => peers.length < 2)) {
-    throw new Error("group size 1: no relative signal. This recipe compares completions of one prompt, " +
-      "but a prompt has a single one. Give it at least 2, or choose reinforce.");
+    throw new Error(
+      "group size 1: no relative signal. This recipe compares completions of one prompt, " +
+        "but a prompt has a single one. Give it at least 2, or choose reinforce.",
+    );
   }
 }
 
 function centredBy(batch, middle) {
   needPeers(batch);
-  const means = perPrompt(batch, batch.rewards, middle), dead = perPrompt(batch, batch.rewards, isDead);
+  const means = perPrompt(batch, batch.rewards, middle);
+  const dead = perPrompt(batch, batch.rewards, isDead);
   return batch.rows.map((i) => (dead[i] ? 0 : batch.rewards[i] - means[i]));
 }
 
@@ -67,10 +81,11 @@ const BASELINES = {
     const size = perPrompt(batch, batch.rewards, (r) => r.length);
     return centredBy(batch, mean).map((a, i) => (a * size[i]) / (size[i] - 1));
   },
-  length_weighted_mean: (batch) => centredBy(batch, (r, peers) => {
-    const tokens = peers.map((i) => batch.tokens[i]);
-    return sum(tokens) > 0 ? sum(tokens.map((n, j) => n * r[j])) / sum(tokens) : mean(r);
-  }),
+  length_weighted_mean: (batch) =>
+    centredBy(batch, (r, peers) => {
+      const tokens = peers.map((i) => batch.tokens[i]);
+      return sum(tokens) > 0 ? sum(tokens.map((n, j) => n * r[j])) / sum(tokens) : mean(r);
+    }),
   live_group_mean(batch) {
     const live = sum(perPrompt(batch, batch.rewards, (r) => (isDead(r) ? 0 : 1)));
     return centredBy(batch, mean).map((a) => (a * batch.rows.length) / Math.max(1, live));
@@ -79,7 +94,8 @@ const BASELINES = {
     const smallest = Math.min(...[...batch.members.values()].map((peers) => peers.length));
     need(k <= smallest, "k", k, `at most ${smallest}, the completions of a prompt`);
     const wrong = perPrompt(batch, batch.rewards, (r) => {
-      const others = r.length - 1, c = r.filter((x) => x > 0).length;
+      const others = r.length - 1;
+      const c = r.filter((x) => x > 0).length;
       let chance = 1; // that k - 1 of the others hold no right one
       for (let j = 0; j < k - 1; j++) chance *= Math.max(0, others - c - j) / (others - j);
       return k * (1 - chance);
@@ -91,12 +107,16 @@ const BASELINES = {
 const divided = (advantage, spread, eps) => (spread > 0 ? advantage / (spread + eps) : 0);
 
 function leaveOneOutSpread(rewards, ddof) {
-  const middle = mean(rewards), x = rewards.map((r) => r - middle), others = rewards.length - 1;
-  const first = sum(x), second = sum(x.map((y) => y * y));
+  const middle = mean(rewards);
+  const x = rewards.map((r) => r - middle);
+  const others = rewards.length - 1;
+  const first = sum(x);
+  const second = sum(x.map((y) => y * y));
   const rounding = (8 * Number.EPSILON * Math.max(...rewards.map(Math.abs))) ** 2;
   return x.map((y) => {
     const squares = second - y * y - (first - y) ** 2 / Math.max(1, others);
-    const variance = squares > 64 * Number.EPSILON * second ? squares / Math.max(1, others - ddof) : 0; // else all of it cancelled
+    const variance =
+      squares > 64 * Number.EPSILON * second ? squares / Math.max(1, others - ddof) : 0; // else all of it cancelled
     return variance > rounding ? Math.sqrt(variance) : 0;
   });
 }
@@ -113,7 +133,11 @@ const SCALES = {
     return advantage.map((a) => divided(a, spread, eps));
   },
   leave_one_out_std(advantage, batch, { ddof, eps }) {
-    const spread = perPrompt(batch, batch.rewards, (r, peers) => new Map(leaveOneOutSpread(r, ddof).map((s, j) => [peers[j], s])));
+    const spread = perPrompt(
+      batch,
+      batch.rewards,
+      (r, peers) => new Map(leaveOneOutSpread(r, ddof).map((s, j) => [peers[j], s])),
+    );
     return advantage.map((a, i) => divided(a, spread[i].get(i) || 1 - eps, eps));
   },
   group_mean_scale(advantage, batch) {
@@ -121,10 +145,12 @@ const SCALES = {
     return advantage.map((a, i) => divided(a, middle[i], 0));
   },
   token_whiten(advantage, { tokens, rows }, { ddof, eps }) {
-    const total = sum(tokens), middle = sum(rows.map((i) => tokens[i] * advantage[i])) / Math.max(1, total);
+    const total = sum(tokens);
+    const middle = sum(rows.map((i) => tokens[i] * advantage[i])) / Math.max(1, total);
     const kept = advantage.filter((_, i) => tokens[i] > 0);
     const squares = sum(rows.map((i) => tokens[i] * (advantage[i] - middle) ** 2));
-    const spread = kept.length === 0 || isDead(kept) ? 0 : Math.sqrt(squares / Math.max(1, total - ddof));
+    const spread =
+      kept.length === 0 || isDead(kept) ? 0 : Math.sqrt(squares / Math.max(1, total - ddof));
     return advantage.map((a) => divided(a - middle, spread, eps));
   },
 };
@@ -156,9 +182,34 @@ const SURROGATES = {
     return { ratio, gate: 4 * soft * (1 - soft) };
   },
   gmpo(ratio, advantage, { eps_low, eps_high }) {
-    const up = advantage > 0, low = Math.exp(-eps_low), high = Math.exp(eps_high);
-    return { ratio: up ? Math.min(ratio, high) : Math.max(ratio, low), gate: (up ? ratio > high : ratio < low) ? 0 : 1 };
+    const up = advantage > 0;
+    const low = Math.exp(-eps_low);
+    const high = Math.exp(eps_high);
+    return {
+      ratio: up ? Math.min(ratio, high) : Math.max(ratio, low),
+      gate: (up ? ratio > high : ratio < low) ? 0 : 1,
+    };
   },
+};
+
+/* (ratio, advantage, settings) -> the objective, as a function of the ratio. Where the loss detaches the ratio or has none (cispo,
+   reinforce) its value says nothing: here stands the function whose slope by log π is the gradient, A at ratio 1. */
+const clip = (ratio, A, { eps_low, eps_high }) =>
+  Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
+const OBJECTIVES = {
+  reinforce: (ratio, A) => A * (1 + Math.log(ratio)),
+  ppo_clip: clip,
+  dual_clip: (ratio, A, settings) =>
+    A < 0 ? Math.max(clip(ratio, A, settings), settings.cap * A) : clip(ratio, A, settings),
+  cispo(ratio, A, { low, high }) {
+    const cut = clamp(ratio, low, high);
+    return A * (cut > 0 ? cut * (1 + Math.log(ratio / cut)) : 0);
+  },
+  sapo(ratio, A, { tau_pos, tau_neg }) {
+    const tau = A > 0 ? tau_pos : tau_neg;
+    return ((4 / tau) * A) / (1 + Math.exp(-tau * (ratio - 1)));
+  },
+  gmpo: (ratio, A, settings) => A * SURROGATES.gmpo(ratio, A, settings).ratio,
 };
 
 // (batch, settings) -> W of each token of each completion; `limit` is C, `micro` the micro-batch of each row
@@ -173,24 +224,59 @@ const AGGREGATIONS = {
   },
   micro_batch_token_mean: ({ rows, tokens, micro }) =>
     rows.map((i) => 1 / sum(tokens.filter((_, j) => micro[j] === micro[i])) / new Set(micro).size),
-  constant: ({ rows, present, limit }, { length }) => rows.map(() => 1 / count(present) / (length ?? limit)),
+  constant: ({ rows, present, limit }, { length }) =>
+    rows.map(() => 1 / count(present) / (length ?? limit)),
   constant_sum: ({ rows, limit }, { length }) => rows.map(() => 1 / (length ?? limit)),
   length_power(batch, { alpha, length }) {
     const power = batch.tokens.map((n) => (n > 0 ? n ** -alpha : 0));
-    const average = perPrompt(batch, power, (x) => sum(x) / Math.max(1, x.filter((y) => y > 0).length));
-    return power.map((x, i) => x / (average[i] > 0 ? average[i] : 1) / count(batch.present) / (length ?? batch.limit));
+    const average = perPrompt(
+      batch,
+      power,
+      (x) => sum(x) / Math.max(1, x.filter((y) => y > 0).length),
+    );
+    return power.map(
+      (x, i) =>
+        x / (average[i] > 0 ? average[i] : 1) / count(batch.present) / (length ?? batch.limit),
+    );
   },
   balanced(batch) {
-    const { rows, tokens, advantage, present, group } = batch, prompts = new Set(group.filter((_, i) => present[i])).size;
-    const same = (i) => rows.filter((j) => group[j] === group[i] && Math.sign(advantage[j]) === Math.sign(advantage[i]));
+    const { rows, tokens, advantage, present, group } = batch;
+    const prompts = new Set(group.filter((_, i) => present[i])).size;
+    const same = (i) =>
+      rows.filter(
+        (j) => group[j] === group[i] && Math.sign(advantage[j]) === Math.sign(advantage[i]),
+      );
     const size = (some) => count(some.map((j) => present[j]));
-    const share = (i) => size(same(i)) / Math.max(1, size(batch.members.get(group[i]))) / Math.max(1, sum(same(i).map((j) => tokens[j])));
+    const share = (i) =>
+      size(same(i)) /
+      Math.max(1, size(batch.members.get(group[i]))) /
+      Math.max(1, sum(same(i).map((j) => tokens[j])));
     return rows.map((i) => share(i) / Math.max(1, prompts));
   },
 };
 
 // ddof, eps and k of the controls in place of a choice's own, where it has them.
 function turned(spec, { ddof, eps, k }) {
-  const set = (choice) => ({ ...choice, ...Object.fromEntries(Object.entries({ ddof, eps, k }).filter(([name]) => name in choice)) });
+  const set = (choice) => ({
+    ...choice,
+    ...Object.fromEntries(Object.entries({ ddof, eps, k }).filter(([name]) => name in choice)),
+  });
   return { ...spec, baseline: set(spec.baseline), scale: set(spec.scale) };
 }
+
+export {
+  AGGREGATIONS,
+  OBJECTIVES,
+  SURROGATES,
+  advantagesOf,
+  batchOf,
+  clamp,
+  clipped,
+  count,
+  isDead,
+  need,
+  perPrompt,
+  sum,
+  turned,
+  word,
+};

@@ -1,10 +1,12 @@
 // A panel: native controls here, the picture made in Python. A value goes there, a picture or an error comes back.
 
+import { attributes, bar, explorer, select, slider, tick } from "./shared.js";
+
 const REST = 150; // ms between the steps of a player
 
 function control(c) {
-  if (c.kind === "range") return slider(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
-  if (c.kind === "number") return field(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
+  if (c.kind === "range")
+    return slider(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
   if (c.kind === "tick") return tick(c.key, c.label);
   if (c.kind === "play") return `<button type="button" ${attributes(c.key, c.label)}></button>`;
   return select(c.key, c.label, c.options);
@@ -14,8 +16,13 @@ const controlOf = (s, key) => s.controls.find((c) => c.key === key);
 const controls = (s) => bar(...s.controls.map(control));
 
 function shown(key, s) {
-  const c = controlOf(s, key), value = s.values[key];
-  if (c.kind === "play") return { value: value ? "❚❚ pause" : "▶ play", label: value ? `pause: ${c.label}` : `play: ${c.label}` };
+  const c = controlOf(s, key);
+  const value = s.values[key];
+  if (c.kind === "play")
+    return {
+      value: value ? "❚❚ pause" : "▶ play",
+      label: value ? `pause: ${c.label}` : `play: ${c.label}`,
+    };
   return { value, max: c.kind === "range" ? c.max : undefined };
 }
 
@@ -25,7 +32,6 @@ function changes(key, s) {
   const read = (input) => {
     if (c.kind === "tick") return input.checked;
     if (c.kind === "play") return !s.values[key];
-    if (c.kind === "number") return parse(input, c.label, { min: c.min, max: c.max });
     return c.kind === "range" ? Number(input.value) : input.value;
   };
   return (input) => ({ values: { ...s.values, [key]: read(input) } });
@@ -42,12 +48,14 @@ function play(root, s) {
   if (!c) return;
   clearTimeout(root.next);
   const of = root.querySelector(`[data-key="${c.of}"]`);
-  if (s.values[c.key]) root.next = setTimeout(() => {
-    if (!root.isConnected) return;
-    if (Number(of.value) >= Number(of.max)) return root.querySelector(`[data-key="${c.key}"]`).click();
-    of.stepUp();
-    of.dispatchEvent(new Event("input", { bubbles: true }));
-  }, REST);
+  if (s.values[c.key])
+    root.next = setTimeout(() => {
+      if (!root.isConnected) return;
+      if (Number(of.value) >= Number(of.max))
+        return root.querySelector(`[data-key="${c.key}"]`).click();
+      of.stepUp();
+      of.dispatchEvent(new Event("input", { bubbles: true }));
+    }, REST);
 }
 
 function draw(root, s, content) {
@@ -58,7 +66,9 @@ function draw(root, s, content) {
     root.drawn = s.drawn;
     play(root, s);
   }
-  picture.querySelectorAll(`[data-token="${s.values.completion},${s.values.token}"]`).forEach((token) => token.classList.add("picked"));
+  picture
+    .querySelectorAll(`[data-token="${s.values.completion},${s.values.token}"]`)
+    .forEach((token) => token.classList.add("picked"));
 }
 
 const keys = ["controls", "values", "content", "error", "drawn"];
@@ -66,7 +76,8 @@ const render = explorer({ keys, controls, shown, changes, answer, draw });
 export default {
   render({ model, el }) {
     const done = render({ model, el });
-    el.addEventListener("click", (event) => { // a token of a text is chosen with the mouse; the keyboard has the controls
+    el.addEventListener("click", (event) => {
+      // a token of a text is chosen with the mouse; the keyboard has the controls
       const place = event.target.closest?.("[data-token]")?.dataset.token.split(",").map(Number);
       if (!place) return;
       model.set("values", { ...model.get("values"), completion: place[0], token: place[1] });

@@ -1,4 +1,4 @@
-"""The commands ``explain``, ``export`` and ``identify``; ``grpo_edu.cli`` mounts them."""
+"""``grpo-edu explain``, ``grpo-edu identify`` and ``grpo-edu export``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from .explain import Verdict
+    from ..frameworks.explain import Verdict
 
 Framework = Annotated[
     str | None,
     typer.Option(
-        "--framework", help="trl, verl, openrlhf …; told from the file where none is given."
+        "--framework", help="trl, verl, openrlhf …; read off the file where none is given."
     ),
 ]
 Version = Annotated[
@@ -45,16 +45,14 @@ def explain(
 
     Example: `grpo-edu explain run_grpo.sh --framework verl --version 0.9.1 --out verdict.html`
     """
-    from ..cli import plain_errors
-    from .explain import explain as explained
+    from ..frameworks.explain import explain as explained
 
-    with plain_errors():
-        verdict = explained(config, framework, version)
-        typer.echo(
-            json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict)
-        )
-        if out is not None:
-            _draw(verdict, out)
+    verdict = explained(config, framework, version)
+    typer.echo(
+        json_module.dumps(verdict.to_dict(), indent=2, default=str) if json else str(verdict)
+    )
+    if out is not None:
+        _draw(verdict, out)
 
 
 def _draw(verdict: Verdict, out: Path) -> None:
@@ -84,48 +82,49 @@ def identify(
         typer.Option("--set", help="`name=value` for another argument; may be repeated."),
     ] = None,
 ) -> None:
-    """Which loss is this function? Probed through ∂loss/∂logp: advantage, aggregation, clip, KL, padding leaks.
+    """Which loss is this function? Its gradient ∂loss/∂logp says advantage, aggregation, clip, KL.
 
-    The module is imported, so its own code runs. Arguments are found by name: `logp, mask`, `advantages` or `rewards` with `group`,
-    optional `old_logp, ref_logp`.
+    The module is imported, so its own code runs. Arguments are found by name: `logp, mask`,
+    `advantages` or `rewards` with `group`, optional `old_logp, ref_logp`.
 
     Example: `grpo-edu identify my_losses:grpo_loss --set beta=0.04`
     """
-    from ..cli import plain_errors
+    from ..frameworks.identify import identify as identified
+    from ..frameworks.readers import scalar
 
-    with plain_errors():
-        from .identify import identify as identified
-        from .readers import scalar
-
-        wrong = [one for one in settings or [] if "=" not in one]
-        if wrong:
-            raise ValueError(f"set is '{wrong[0]}': expected name=value.")
-        values = dict(one.split("=", 1) for one in settings or [])
-        typer.echo(
-            str(identified(_imported(function), **{k: scalar(v) for k, v in values.items()}))
-        )
+    values = {}
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"set is '{setting}': expected name=value.")
+        values[name] = scalar(value)
+    typer.echo(str(identified(_imported(function), **values)))
 
 
 def _imported(function: str) -> Callable[..., Any]:
-    """``module:function`` from the current folder or the path; whatever goes wrong is said in one line."""
+    """``module:function`` from the current folder or the path.
+
+    Raises:
+        ValueError, TypeError: it cannot be imported, or is no function.
+    """
     import importlib
     import sys
 
     module, colon, name = function.partition(":")
     if not colon or not name:
         raise ValueError(
-            f"function is '{function}': expected module:function, my_losses:grpo_loss say."
+            f"function is '{function}': expected module:function, for example my_losses:grpo_loss."
         )
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
+        loss = getattr(importlib.import_module(module), name)
     except Exception as error:
         raise ValueError(
             f"{function} could not be imported: {type(error).__name__}: {error}"
         ) from error
-    if not callable(found):
-        raise TypeError(f"{function} is a {type(found).__name__}: expected a function.")
-    return found
+    if not callable(loss):
+        raise TypeError(f"{function} is a {type(loss).__name__}: expected a function.")
+    return loss
 
 
 def export(
@@ -133,14 +132,13 @@ def export(
     to: Annotated[str, typer.Option("--to", help="trl, verl or openrlhf.")],
     version: Version = None,
 ) -> None:
-    """The settings that run a recipe in a framework, and every difference that stays. For TRL a complete training script.
+    """The settings that run a recipe in a framework, and every difference that stays.
+
+    For TRL it is a complete training script.
 
     Example: `grpo-edu export dr_grpo --to trl > train.py`
     """
-    from ..cli import plain_errors
+    from ..frameworks.export import export as exported
+    from ..objective.catalog import recipe as by_name
 
-    with plain_errors():
-        from ..objective.catalog import recipe as by_name
-        from .export import export as exported
-
-        typer.echo(str(exported(by_name(recipe), to, version)))
+    typer.echo(str(exported(by_name(recipe), to, version)))

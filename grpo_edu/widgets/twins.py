@@ -1,4 +1,5 @@
-"""The static twins of the explorers: what the live ones draw, by matplotlib, from the library's own numbers."""
+"""The static twins of the explorers: what the live ones draw, by matplotlib, from the library's own
+numbers."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..objective import axes
+from ..plots.style import COLOURS, DOWN, UP, Picture, evidence, headline, new_figure, picture
 from ..theory.clip import pushes
 from ..theory.difficulty import frames, objective_of, prompt_weight_of, silent_probability
-from .style import COLOURS, Picture, evidence, new_figure, picture
 
 DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
 
@@ -39,7 +40,7 @@ def advantage_bars(
             range(len(line)),
             line,
             width=0.6,
-            color=["#b35806" if a > 0 else "#542788" for a in line],
+            color=[UP if a > 0 else DOWN for a in line],
         )
         panel.axhline(0, color="#666666", linewidth=0.6)
         for i, a in enumerate(line):
@@ -59,7 +60,7 @@ def advantage_bars(
     panels[-1].set_xticks(
         range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=7
     )
-    figure.suptitle("One group of rewards, many advantages", x=0.01, ha="left")
+    headline(figure, "One group of rewards, many advantages")
     evidence(figure, "exact")
     return figure
 
@@ -73,7 +74,8 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
         p: the marked pass rate.
         frame: a key of ``theory.difficulty.frames``.
     """
-    figure, grid = new_figure(10.0, 3.4), np.linspace(0.01, 0.99, 99)
+    figure = new_figure(10.0, 3.4)
+    grid = np.linspace(0.01, 0.99, 99)
     left, middle, right = figure.subplots(1, 3)
     size = len(next(iter(gaps.values()))) if gaps else 0
     for k, (name, gap) in enumerate(gaps.items()):
@@ -88,7 +90,7 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
         panel.axvline(p, color="#666666", linestyle=":", linewidth=0.9)
         panel.set_xlabel("pass rate p")
     left.legend()
-    figure.suptitle(f"The weight of a prompt by its pass rate, G = {size}", x=0.01, ha="left")
+    headline(figure, f"The weight of a prompt by its pass rate, G = {size}")
     evidence(figure, "exact")
     return figure
 
@@ -97,7 +99,8 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
 def clip_curves(
     surrogates: Mapping[str, axes.Choice], advantage: int, ratio: float, band: tuple[float, float]
 ) -> Picture:
-    """Gradient by log π of one token against its ratio, by autograd, with the marked ratio and the band of the clip.
+    """Gradient by log π of one token against its ratio, by autograd, with the marked ratio and the
+    band of the clip.
 
     Args:
         surrogates: choices by name, their settings bound.
@@ -105,7 +108,8 @@ def clip_curves(
         ratio: the marked one.
         band: 1 - eps_low and 1 + eps_high.
     """
-    figure, grid = new_figure(6.5, 3.8), torch.linspace(0.05, 4.0, 396, dtype=torch.float64)
+    figure = new_figure(6.5, 3.8)
+    grid = torch.linspace(0.05, 4.0, 396, dtype=torch.float64)
     panel = figure.subplots()
     for k, (name, choice) in enumerate(surrogates.items()):
         panel.plot(
@@ -121,6 +125,6 @@ def clip_curves(
     panel.axhline(0, color="#666666", linewidth=0.6)
     panel.set(xlabel="importance ratio ρ", ylabel="gradient by log π: A · ratio · gate")
     panel.legend()
-    figure.suptitle(f"How hard one token is pushed, A = {advantage:+d}", x=0.01, ha="left")
+    headline(figure, f"How hard one token is pushed, A = {advantage:+d}")
     evidence(figure, "exact")
     return figure

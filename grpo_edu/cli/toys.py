@@ -1,21 +1,19 @@
-"""``grpo-edu toy``: the three toys from the command line.
-
-Prints a table, writes the runs as CSV and a picture.
-"""
+"""``grpo-edu toy``: trains a toy policy, prints a table, writes the runs as CSV and a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..options import with_options
-from . import arms as arms_toy
-from . import difficulty as difficulty_toy
-from . import stopping
-from .training import Training
+from ..toys import arms as arms_toy
+from ..toys import difficulty as difficulty_toy
+from ..toys import stopping
+from ..toys.training import Training
+from .options import with_options
+from .tables import Csv, Json, for_programs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,13 +48,15 @@ def length(
         bool, typer.Option("--exact", help="Follow the expected update; nothing is sampled.")
     ] = False,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Does the loss make wrong completions longer? Two branches that only decide when to stop.
 
     Example: `grpo-edu toy length --recipe grpo --recipe dr_grpo --mode slip --out runs`
     """
-    from .compare import matched_learning_rate, push_sizes
-    from .flow import flow
+    from ..toys.compare import matched_learning_rate, push_sizes
+    from ..toys.flow import flow
 
     policy = stopping.Stopping(mode=mode, cap=cap)
     recipes = _catalog_recipes(recipe or ["grpo", "dapo", "dr_grpo"], without_kl=exact)
@@ -67,9 +67,12 @@ def length(
     if exact:
         table = flow(recipes, policy, training, learning_rates=rates)
     else:
-        table = _trained(stopping.train, recipes, policy, training, seeds, rates)
+        table = stopping.train(
+            recipes, policy, training, seeds=seeds, learning_rates=rates, progress=True
+        )
     columns = ["pass_rate", "length_right", "length_wrong", "stop_gap"]
-    _report(table, columns, rates, out, "toy_length", "length_dynamics")
+    _print(table, columns, rates, json=json, csv=csv)
+    _write(table, out, "toy_length", "length_dynamics")
 
 
 @app.command()
@@ -89,12 +92,14 @@ def difficulty(
     ] = 0,
     match: Match = True,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """Which prompts does the advantage favour? Fifty prompts, pass rates from .001 to .999.
 
     Example: `grpo-edu toy difficulty --recipe grpo --recipe rloo --recipe maxrl --samples 64`
     """
-    from .compare import gradient_sizes, matched_learning_rate
+    from ..toys.compare import gradient_sizes, matched_learning_rate
 
     toy = difficulty_toy
     setting = toy.Difficulty(sampling=mode, features=features)
@@ -103,10 +108,11 @@ def difficulty(
     if match and training.optimizer == "sgd":
         sizes = gradient_sizes(toy.train, recipes, setting, training, seeds=16)
         rates = matched_learning_rate(sizes, training.learning_rate)
-    table = _trained(toy.train, recipes, setting, training, seeds, rates)
+    table = toy.train(recipes, setting, training, seeds=seeds, learning_rates=rates, progress=True)
     buckets = [f"bucket_{number}" for number in (0, setting.buckets // 2, setting.buckets - 1)]
     columns = ["pass_rate", *buckets, "rollouts"]
-    _report(table, columns, rates, out, "toy_difficulty", "difficulty_progress")
+    _print(table, columns, rates, json=json, csv=csv)
+    _write(table, out, "toy_difficulty", "difficulty_progress")
 
 
 @app.command()
@@ -121,6 +127,8 @@ def clip(
     arms: Annotated[int, typer.Option(help="Arms per prompt.")] = 50,
     right: Annotated[int, typer.Option(help="How many of them are right.")] = 5,
     out: Out = None,
+    json: Json = False,
+    csv: Csv = False,
 ) -> None:
     """What does the clip do to entropy? A many-arm softmax, several updates per rollout.
 
@@ -131,14 +139,15 @@ def clip(
     toy = arms_toy
     recipes = _catalog_recipes(recipe) if recipe else toy.clip_recipes(eps_high or (0.2, 0.28, 0.4))
     setting = toy.Arms(arms=arms, right=right)
-    table = _trained(toy.train, recipes, setting, training, seeds, None)
-    _report(table, ["entropy", "pass_rate"], None, out, "toy_clip", "clip_entropy")
+    table = toy.train(recipes, setting, training, seeds=seeds, progress=True)
+    _print(table, ["entropy", "pass_rate"], None, json=json, csv=csv)
+    _write(table, out, "toy_clip", "clip_entropy")
 
 
 def _catalog_recipes(names: Sequence[str], *, without_kl: bool = False) -> list[Recipe]:
     """Catalog recipes; the exact flow leaves a KL term out (it keeps the recipe's name)."""
     from ..objective.catalog import recipe
-    from .training import trainable
+    from ..toys.training import trainable
 
     recipes = trainable([recipe(name) for name in dict.fromkeys(names)])
     with_kl = ", ".join(recipe.name for recipe in recipes if recipe.kl)
@@ -148,45 +157,36 @@ def _catalog_recipes(names: Sequence[str], *, without_kl: bool = False) -> list[
     return [recipe.but(recipe.name, kl=None) for recipe in recipes]
 
 
-def _trained(
-    train: Callable[..., pd.DataFrame],
-    recipes: Sequence[Recipe],
-    setting: Any,
-    training: Training,
-    seeds: int,
-    rates: Any,
-) -> pd.DataFrame:
-    """Run a toy with a progress bar; Ctrl-C ends with exit code 130."""
-    try:
-        return train(recipes, setting, training, seeds=seeds, learning_rates=rates, progress=True)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-
-
-def _report(
+def _print(
     table: pd.DataFrame,
     columns: Sequence[str],
     rates: dict[str, float] | None,
-    out: Path | None,
-    name: str,
-    plot: str,
+    *,
+    json: bool,
+    csv: bool,
 ) -> None:
-    """Print the last step, and write the table and the picture where a folder is given."""
+    """The last step: mean and 95 % interval of each column over the seeds."""
     import pandas as pd
 
-    from .compare import last_step
+    from ..toys.compare import intervals, last_step
 
+    step = table["step"].max()
+    if json or csv:
+        end = table.loc[table["step"] == step]
+        rows = [intervals(end, name, by=["recipe"]).assign(quantity=name) for name in columns]
+        for_programs(pd.concat(rows), json=json, csv=csv)
+        return
     if rates:
         typer.echo("learning rates: " + ", ".join(f"{k} {v:.4g}" for k, v in rates.items()))
-    seeds = table["seed"].nunique()
-    step = table["step"].max()
-    exact = bool(table["reward"].isna().all())
-    typer.echo(
-        f"step {step}, "
-        + ("exact, expected update" if exact else f"simulated, {seeds} seeds, mean [95 % interval]")
-    )
-    with pd.option_context("display.width", 200, "display.max_columns", 30):
-        typer.echo(last_step(table, columns).to_string())
+    level = f"simulated, {table['seed'].nunique()} seeds, mean [95 % interval]"
+    if bool(table["reward"].isna().all()):
+        level = "exact, expected update"
+    typer.echo(f"step {step}, {level}")
+    typer.echo(last_step(table, columns).to_string())
+
+
+def _write(table: pd.DataFrame, out: Path | None, name: str, plot: str) -> None:
+    """The table as CSV and its picture, where a folder is given."""
     if out is None:
         return
     from ..files import replacing
@@ -196,4 +196,4 @@ def _report(
         table.to_csv(target, index=False, float_format="%.9g")
     with replacing(out / f"{name}.png") as target:
         target.write_bytes(getattr(dynamics, plot)(table).png())
-    typer.echo(f"wrote {out / f'{name}.csv'}, {out / f'{name}.png'}")
+    typer.echo(f"wrote {out / f'{name}.csv'}, {out / f'{name}.png'}", err=True)

@@ -19,8 +19,7 @@ def new(
     seed: Annotated[
         int,
         typer.Option(
-            help="Of the course: every student's numbers follow from it and from the student's "
-            "name."
+            help="Of the course: a student's numbers follow from it and from the student's name."
         ),
     ] = 0,
 ) -> None:
@@ -28,39 +27,29 @@ def new(
 
     Example: `grpo-edu course new autumn --seed 7`
     """
-    from ..cli import plain_errors
+    from ..course import classroom
 
-    with plain_errors():
-        from . import classroom
-
-        written = classroom.new(folder, seed)
-        typer.echo(
-            f"wrote {len(written)} notebooks to {folder / 'source'} and {folder / 'release'}, seed "
-            f"{seed}."
-        )
-        typer.echo(
-            f"Submissions go to {folder / 'submitted'}/STUDENT/SHEET/SHEET.ipynb; then: grpo-edu "
-            f"course grade {folder} SHEET"
-        )
+    written = classroom.new(folder, seed)
+    folders = f"{folder / 'source'} and {folder / 'release'}"
+    typer.echo(f"wrote {len(written)} notebooks to {folders}, seed {seed}.")
+    typer.echo(f"Submissions go to {folder / 'submitted'}/STUDENT/SHEET/SHEET.ipynb.")
+    typer.echo(f"Then run: grpo-edu course grade {folder} SHEET")
 
 
 @app.command()
 def grade(
     folder: Annotated[Path, typer.Argument(help="A course folder.")],
-    sheet: Annotated[str, typer.Argument(help="e1_advantages, say.")],
+    sheet: Annotated[str, typer.Argument(help="For example e1_advantages.")],
 ) -> None:
-    """Run nbgrader on what was handed in: marks as CSV, a feedback page each.
+    """Grade what was handed in with nbgrader: marks as CSV, and a feedback page for each student.
 
     Submissions run with your rights.
 
     Example: `grpo-edu course grade autumn e1_advantages`
     """
-    from ..cli import plain_errors
+    from ..course import classroom
 
-    with plain_errors():
-        from . import classroom
-
-        graded = classroom.grade(folder, sheet)
+    graded = classroom.grade(folder, sheet)
     typer.echo(f"wrote {graded.grades} and {folder / 'feedback'}.")
     for student in graded.failed:
         typer.echo(
@@ -79,8 +68,8 @@ def key(
 
     Example: `grpo-edu course key ann --seed 7`
     """
-    from .misconceptions import QUESTIONS
-    from .student import Sheet
+    from ..course.misconceptions import QUESTIONS
+    from ..course.student import Sheet
 
     sheet = Sheet(student, seed)
     for name in QUESTIONS:
@@ -90,9 +79,7 @@ def key(
 
 @app.command()
 def table() -> None:
-    """The tables for teachers, as Markdown: exercises, and which mistake each checker knows by
-    name.
-    """
-    from .tables import exercises, misconceptions, mistakes
+    """The tables for teachers, as Markdown: exercises, and the mistakes that each checker names."""
+    from ..course.tables import exercises, misconceptions, mistakes
 
     typer.echo("\n\n".join((exercises(), mistakes(), misconceptions())))

@@ -1,4 +1,5 @@
-"""Pictures of the labs: small, since they are drawn anew for every move of a control. Numbers in, pictures out."""
+"""Pictures of the labs: small, since they are drawn anew for every move of a control. Numbers in,
+pictures out."""
 
 from __future__ import annotations
 
@@ -7,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..plots.style import COLOURS, MARKERS, Picture, picture
 from ..theory.clip import reach
 from ..theory.difficulty import silent_probability
-from .style import COLOURS, MARKERS, Picture, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,8 @@ def kl_bars(
     values: Mapping[str, Sequence[float]],
     reverse: float,
 ) -> Picture:
-    """Left: each estimator on action 1, action 2, and on average. Right: expected gradient by the logit of action 1.
+    """Left: each estimator on action 1, action 2, and on average. Right: expected gradient by the
+    logit of action 1.
 
     Args:
         gradients: expected gradient by estimator and place.
@@ -78,7 +80,8 @@ def kl_bars(
 def factors_of_split(
     factors: Sequence[float], lengths: Sequence[int], parts: Sequence[int], name: str, local: bool
 ) -> Picture:
-    """Weight of each completion under the split over its weight in the whole step; 1 where the split does not matter."""
+    """Weight of each completion under the split over its weight in the whole step; 1 where the
+    split does not matter."""
     figure = _figure(8.0, 3.0)
     panel = figure.subplots()
     panel.bar(range(len(factors)), factors, color=[COLOURS[p % 6] for p in parts], width=0.7)
@@ -94,14 +97,15 @@ def factors_of_split(
     panel.set_ylim(0, 1.15 * max(1.0, *factors))
     figure.subplots_adjust(bottom=0.2)
     worst = max(abs(f - 1) for f in factors)
-    said = (
+    effect = (
         "the split does not matter"
         if worst < 1e-9
         else f"the split moves weights by up to ×{max(*factors, 1 / min(factors)):.2f}"
     )
     _title(
         figure,
-        f"{name}, {'each micro-batch by itself' if local else 'planned once for the whole step'}: {said}",
+        f"{name}, {'each micro-batch by itself' if local else 'planned once for the whole step'}: "
+        f"{effect}",
     )
     return figure
 
@@ -122,14 +126,16 @@ def reach_of_clip(eps_high: float) -> Picture:
     rare = reach(0.01, eps_high)
     _title(
         figure,
-        f"Clip-higher gives rare tokens little more room: .01 may rise to {rare:.4f}, .9 to {min(1, reach(0.9, eps_high)):.2f}",
+        f"Clip-higher gives rare tokens little more room: .01 may rise to {rare:.4f}, .9 to "
+        f"{min(1, reach(0.9, eps_high)):.2f}",
     )
     return figure
 
 
 @picture
 def dynamic_sampling(p: float, size: int) -> Picture:
-    """Share of live groups by pass rate, and how many groups have to be sampled for one that is live."""
+    """Share of live groups by pass rate, and how many groups have to be sampled for one that is
+    live."""
     figure = _figure()
     left, right = figure.subplots(1, 2)
     grid = np.linspace(0.01, 0.99, 99)
@@ -143,7 +149,8 @@ def dynamic_sampling(p: float, size: int) -> Picture:
     right.set(xlabel="pass rate p", ylabel="groups sampled per live one")
     _title(
         figure,
-        f"At p = {p:.2f}, G = {size}: {100 * here:.0f} % of the groups are live, {1 / here:.1f} are sampled for each that trains",
+        f"At p = {p:.2f}, G = {size}: {100 * here:.0f} % of the groups are live, {1 / here:.1f} "
+        "are sampled for each that trains",
     )
     return figure
 
@@ -184,7 +191,8 @@ def overlong(cache: int, limit: int = 20480) -> Picture:
 
 @picture
 def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str) -> Picture:
-    """Left: paths of the seeds over both stop logits, the expected first update as arrows. Right: lengths; the title has the pass rate.
+    """Left: paths of the seeds over both stop logits, the expected first update as arrows. Right:
+    lengths; the title has the pass rate.
 
     Args:
         table: of ``toys.stopping.train``, one recipe.
@@ -209,19 +217,20 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     left.plot(BOX, BOX, color="#666666", linestyle=":", linewidth=0.9)
     left.set(xlabel="stop logit, right", ylabel="stop logit, wrong", xlim=BOX, ylim=BOX)
     last = max(table["step"].tolist())
-    for k, word in enumerate(("right", "wrong")):
+    for k, side in enumerate(("right", "wrong")):
         right.plot(
             mean.index,
-            mean[f"length_{word}"],
+            mean[f"length_{side}"],
             color=COLOURS[2 * k],
             marker=MARKERS[k],
             markersize=3,
-            label=word,
+            label=side,
         )
     right.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))
     right.legend()
     now = mean.iloc[-1]
-    text = f"{name}, step {step}: pass rate {now['pass_rate']:.2f}, right {now['length_right']:.1f} tokens, wrong {now['length_wrong']:.1f}"
+    lengths = f"right {now['length_right']:.1f} tokens, wrong {now['length_wrong']:.1f}"
+    text = f"{name}, step {step}: pass rate {now['pass_rate']:.2f}, {lengths}"
     _title(
         figure,
         text,
@@ -232,7 +241,8 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
 
 @picture
 def run_curve(steps: Sequence[float], values: Sequence[float], name: str, step: int) -> Picture:
-    """One column of a run's log against its steps, the chosen step marked. Level of evidence: observed, one run."""
+    """One column of a run's log against its steps, the chosen step marked. Level of evidence:
+    observed, one run."""
     figure = _figure(8.0, 2.6)
     panel = figure.subplots()
     panel.plot(steps, values, color=COLOURS[0], marker=MARKERS[0], markersize=3)

@@ -33,13 +33,10 @@ def with_options(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            from .cli import plain_errors
-
-            with plain_errors():
-                for name, listed in shown.items():
-                    values = {f.name: given.pop(f.name) for f in listed}
-                    given[name] = replace(defaults[name], **values)
-                command(**given)
+            for name, listed in shown.items():
+                values = {f.name: given.pop(f.name) for f in listed}
+                given[name] = replace(defaults[name], **values)
+            command(**given)
 
         parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *made)]
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
