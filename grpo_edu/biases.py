@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from .checks import GroupSize, checked
+from .objective.catalog import AnyRecipe
 from .objective.probes import neutral_rollouts
-from .objective.recipe import Recipe
 from .theory.difficulty import prompt_weight
 from .weights import token_weights
 
@@ -52,7 +53,8 @@ class DifficultyBias:
         )
 
 
-def length_bias(recipe: Recipe) -> LengthBias:
+@checked
+def length_bias(recipe: AnyRecipe) -> LengthBias:
     """Push on the last token of 20 over that on the last of 5, ratio 1, two right and two wrong completions in one prompt.
 
     The last token, since credit that decays with distance (GAE, lambda < 1) is not a length bias of the aggregation.
@@ -67,7 +69,8 @@ def _ratio(a: float, b: float) -> float:
     return a / b if abs(b) > 1e-12 else math.nan
 
 
-def difficulty_bias(recipe: Recipe, size: int = 8) -> DifficultyBias:
+@checked
+def difficulty_bias(recipe: AnyRecipe, size: GroupSize = 8) -> DifficultyBias:
     """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
     middle = prompt_weight(recipe, 0.5, size)
     return DifficultyBias(

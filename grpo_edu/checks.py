@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import numbers
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -50,7 +51,7 @@ def number(name: str, value: Any, low: float = -LARGEST, high: float = LARGEST) 
     return _in_range(name, value, numbers.Real, "a number", low, high)
 
 
-def whole_number(name: str, value: Any, low: float = -(2**53), high: float = 2**53) -> int:
+def whole_number(name: str, value: Any, low: float = -1e15, high: float = 1e15) -> int:
     """A whole number from ``low`` to ``high``; 8.0 is not one.
 
     Raises:
@@ -58,6 +59,13 @@ def whole_number(name: str, value: Any, low: float = -(2**53), high: float = 2**
         ValueError: outside the range.
     """
     return _in_range(name, value, numbers.Integral, "a whole number", low, high)
+
+
+def positive(name: str, value: Any, hint: str = "") -> float:
+    """A number above 0; ``hint`` goes behind "a positive number"."""
+    if not 0 < number(name, value) < LARGEST:
+        raise ValueError(f"{name} is {shown(value)}: expected a positive number{hint}.")
+    return value
 
 
 def _in_range(name: str, value: Any, kind: type, noun: str, low: float, high: float) -> Any:
@@ -72,6 +80,8 @@ def _between(low: float, high: float) -> str:
     """A range in words; a bound that only keeps numbers finite is said as such."""
     if -low == high:
         return f"of size at most {high:.12g}"
+    if high in (1e15, LARGEST):
+        return f"of at least {low:.12g}"
     return f"from {low:.12g} to {high:.12g}"
 
 
@@ -142,10 +152,25 @@ def at_most(what: str, amount: float, limit: float) -> None:
         )
 
 
+def at_most_power(what: str, base: float, exponent: float, limit: float) -> None:
+    """The same for ``base ** exponent``, which is never computed."""
+    if exponent * math.log(base) > math.log(limit):
+        raise ValueError(
+            f"{what} would be {base:g} ** {exponent:g}, more than the limit of {limit:.3g}: choose smaller sizes."
+        )
+
+
 Probability = Annotated[float, probability]
 OpenProbability = Annotated[float, functools.partial(number, low=1e-9, high=1 - 1e-9)]
 NonNegative = Annotated[float, functools.partial(number, low=0.0)]
 Positive = Annotated[float, functools.partial(number, low=1e-12, high=1e12)]
+LogProbs = Annotated[Tensor, functools.partial(tensor, dims="A", low=-1e15, high=1e-5)]
+Logits = Annotated[Tensor, functools.partial(tensor, dims="A", low=-1e15, high=1e15)]
+Logit = Annotated[float, functools.partial(number, low=-20.0, high=20.0)]
+Hazard = Annotated[float, functools.partial(number, low=1e-6, high=1 - 1e-6)]
+Cap = Annotated[int, functools.partial(whole_number, low=1, high=4096)]
+Ddof = Annotated[int, functools.partial(whole_number, low=0, high=1)]
+Alpha = Annotated[float, functools.partial(number, low=-10.0, high=10.0)]
 GroupSize = Annotated[int, functools.partial(whole_number, low=2, high=512)]
 Count = Annotated[int, functools.partial(whole_number, low=1, high=10**6)]
 Index = Annotated[int, functools.partial(whole_number, low=0, high=2**31)]
@@ -164,7 +189,9 @@ def checked(function: F) -> F:
 
     @functools.cache
     def checks() -> dict[str, Check]:
-        bare = types.FunctionType(function.__code__, function.__globals__)
+        bare = types.FunctionType(
+            function.__code__, function.__globals__, closure=function.__closure__
+        )
         bare.__annotations__ = {n: a for n, a in function.__annotations__.items() if n != "return"}
         return {n: check_of(hint) for n, hint in get_type_hints(bare, include_extras=True).items()}
 
@@ -174,9 +201,23 @@ def checked(function: F) -> F:
         for name, check in checks().items():
             if name in bound.arguments:
                 bound.arguments[name] = check(name, bound.arguments[name])
+        _same_sizes(bound.arguments, checks())
         return function(*bound.args, **bound.kwargs)
 
     return cast(F, door)
+
+
+def _same_sizes(arguments: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    """A letter in the dimensions of several tensors stands for one size."""
+    sizes: dict[str, tuple[str, int]] = {}
+    for name, value in arguments.items():
+        dims = getattr(checks.get(name), "keywords", {}).get("dims", "")
+        for letter, size in zip(dims.split(), getattr(value, "shape", ()), strict=False):
+            first, expected = sizes.setdefault(letter, (name, size))
+            if size != expected:
+                raise ValueError(
+                    f"{name} has {letter} = {size} entries but {first} has {expected}: they must agree."
+                )
 
 
 def check_of(hint: Any) -> Check:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import checked
 from ..objective import advantages as adv
 from ..objective import aggregation as agg
 from ..objective import axes, kl
@@ -187,6 +188,7 @@ def _parameters(loss_fn: Any) -> dict[str, inspect.Parameter]:
         ) from None
 
 
+@checked
 def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
     """Probe a loss function and say what it is.
 

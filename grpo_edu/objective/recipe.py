@@ -247,7 +247,7 @@ class Recipe:
             raise ValueError(
                 f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
             )
-        inputs = {e.name: getattr(rollouts, e.name, None) for e in axes.INPUTS}
+        inputs = {name: getattr(rollouts, name, None) for name in axes.inputs_at("baseline")}
         reward = rollouts.reward
         counted = (
             torch.ones_like(rollouts.group, dtype=torch.bool)

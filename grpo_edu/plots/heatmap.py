@@ -15,6 +15,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from ..checks import checked
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import Push
@@ -25,8 +27,9 @@ NUMBERED_ROWS = 32  # more completions than this, and bars take the place of num
 DRAWN_ROWS = 256  # more completions than this, and a row would be less than three pixels high
 
 
+@checked
 def weight_map(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     rollouts: Rollouts,
     micro_batch: Tensor | None = None,
     *,

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from ..checks import OpenProbability, checked
 from ..objective import axes
 from ..objective.kl import k1, k2, k3, slope_of
 from .style import COLOURS, Picture, evidence, headline, new_figure, picture
@@ -14,7 +15,10 @@ DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
 
 @picture
-def kl_estimators(policy: float, reference: float, *, title: str | None = None) -> Picture:
+@checked
+def kl_estimators(
+    policy: OpenProbability, reference: OpenProbability, *, title: str | None = None
+) -> Picture:
     r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi -
     \log\pi_{ref}`, two actions marked on every curve.
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import Cap, Count, Hazard, OpenProbability, Probability, at_most_power, checked
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 
@@ -39,8 +41,12 @@ def completions(
     return found
 
 
-def all_groups(p: float, stop_right: float, stop_wrong: float, size: int, cap: int) -> Groups:
+@checked
+def all_groups(
+    p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
+) -> Groups:
     """All (2(cap + 1))^G ordered groups; their chances add to 1."""
+    at_most_power("the number of groups (by size and cap)", 2 * (cap + 1), size, 300_000)
     rows = list(product(completions(p, stop_right, stop_wrong, cap), repeat=size))
     chance = torch.tensor([[c[0] for c in row] for row in rows], dtype=torch.float64).prod(dim=1)
     reward = torch.tensor([[float(c[1]) for c in row] for row in rows], dtype=torch.float64)
@@ -76,8 +82,9 @@ def scores(groups: Groups, p: float, stop_right: float, stop_wrong: float) -> Te
     return torch.stack([column * groups.mask for column in columns], dim=-1)
 
 
+@checked
 def group_gradients(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
 ) -> tuple[Tensor, Tensor]:
     """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong stop logit)."""
     groups = all_groups(p, stop_right, stop_wrong, size, cap)
@@ -87,16 +94,23 @@ def group_gradients(
     )
 
 
+@checked
 def expected_gradient(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
 ) -> Tensor:
     """``[3]`` the mean over all groups."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)
     return chance @ gradients
 
 
+@checked
 def relative_variance(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe,
+    p: OpenProbability,
+    stop_right: Hazard,
+    stop_wrong: Hazard,
+    size: Count,
+    cap: Cap,
 ) -> float:
     r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common factor cancels."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)

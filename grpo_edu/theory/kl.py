@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from ..checks import Count, Logits, LogProbs, NonNegative, Positive, checked
 from ..objective import axes
 
+Estimator = Annotated[axes.Choice, axes.choice_of("kl")]
 
+
+@checked
 def in_loss(
-    estimator: axes.Choice, logits: Tensor, reference: Tensor, behaviour: Tensor | None = None
+    estimator: Estimator, logits: Logits, reference: LogProbs, behaviour: LogProbs | None = None
 ) -> tuple[float, Tensor]:
     """Expected value, and the gradient by the logits that a step on the estimator in the loss has.
 
@@ -33,12 +38,14 @@ def in_loss(
     return expected.item(), torch.autograd.grad(expected, leaf)[0]
 
 
-def pull_in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
+@checked
+def pull_in_loss(estimator: Estimator, logits: Logits, reference: LogProbs) -> Tensor:
     """``[A]`` the gradient of ``in_loss`` alone, on policy."""
     return in_loss(estimator, logits, reference)[1]
 
 
-def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
+@checked
+def in_reward(estimator: Estimator, logits: Logits, reference: LogProbs) -> Tensor:
     """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator · score], the estimator detached."""
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
@@ -48,7 +55,8 @@ def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tens
     return torch.autograd.grad((fixed.exp() * penalty * logp).sum(), leaf)[0]
 
 
-def reverse(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+@checked
+def reverse(logits: Logits, reference: LogProbs) -> tuple[float, Tensor]:
     """KL(π ‖ π_ref) and its gradient by the logits."""
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
@@ -56,14 +64,16 @@ def reverse(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
     return value.item(), torch.autograd.grad(value, leaf)[0]
 
 
-def forward(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+@checked
+def forward(logits: Logits, reference: LogProbs) -> tuple[float, Tensor]:
     """KL(π_ref ‖ π) and its gradient by the logits."""
     leaf = logits.detach().clone().requires_grad_()
     value = (reference.exp() * (reference - leaf.log_softmax(0))).sum()
     return value.item(), torch.autograd.grad(value, leaf)[0]
 
 
-def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
+@checked
+def spread(estimator: Estimator, logits: Logits, reference: LogProbs) -> float:
     """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against ``[A]`` reference log-probabilities."""
     logp = logits.detach().log_softmax(0)
     inputs = {"logp": logp[:, None], "old_logp": logp[:, None], "ref_logp": reference[:, None]}
@@ -72,14 +82,15 @@ def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
     return (logp.exp() * (value - mean) ** 2).sum().sqrt().item()
 
 
+@checked
 def settle(
     pull: Callable[[Tensor, Tensor], Tensor],
-    reward: Tensor,
-    reference: Tensor,
-    beta: float,
+    reward: Logits,
+    reference: LogProbs,
+    beta: NonNegative,
     *,
-    rate: float = 1.0,
-    steps: int = 3000,
+    rate: Positive = 1.0,
+    steps: Count = 3000,
 ) -> Tensor:
     r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to; exact expectations, tabular.
 

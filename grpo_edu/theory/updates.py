@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from ..objective.recipe import Recipe
+from ..checks import Cap, Index, Logits, Positive, Probability, checked, one_of
+from ..objective.catalog import AnyRecipe
 from ..rollouts import Rollouts
 from ..weights import factors
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@checked
 def reuse(
-    recipe: Recipe,
-    logits: Tensor,
-    actions: Sequence[int],
+    recipe: AnyRecipe,
+    logits: Logits,
+    actions: Sequence[Index],
     reward: Sequence[float],
     *,
-    learning_rate: float,
-    updates: int,
-    momentum: float = 0.0,
+    learning_rate: Positive,
+    updates: Cap,
+    momentum: Probability = 0.0,
 ) -> pd.DataFrame:
     r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn, so nothing is random.
 
@@ -44,6 +45,9 @@ def reuse(
     """
     import pandas as pd
 
+    one_of("actions", max(actions), range(len(logits)))
+    if len(reward) != len(actions):
+        raise ValueError(f"reward has {len(reward)} entries: expected {len(actions)}, as actions.")
     taken = torch.as_tensor(actions)
     theta = logits.detach().double().clone()
     velocity, old = torch.zeros_like(theta), theta.log_softmax(0)[taken][:, None]
