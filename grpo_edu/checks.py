@@ -112,7 +112,8 @@ def instance(name: str, value: Any, kind: type) -> Any:
         TypeError: of another type.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {shown(value)}: expected a {kind.__name__}.")
+        noun = "text" if kind is str else kind.__name__
+        raise TypeError(f"{name} is {shown(value)}: expected a {noun}.")
     return value
 
 

@@ -38,7 +38,7 @@ from grpo_edu.objective.recipe import AXES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = str(Path(grpo_edu.__file__).parent)
-LIMIT_S = 5
+LIMIT_S = 20
 BAD = {
     "None": None,
     "text": "text",
@@ -62,6 +62,8 @@ NO_DOORS = {
     "grpo_edu.figures.FIGURES": "a table",
     "grpo_edu.lm.lab.SLIP": "a table",
     "grpo_edu.lm.loop.Trainer": "takes a loaded model; tests/test_lm_loop.py",
+    "grpo_edu.Push": "made by Push.of",
+    "grpo_edu.lm.experiments.RunKey": "a plain tuple",
     "grpo_edu.lm.train.Run": "tests/test_lm_train.py",
     "grpo_edu.lm.train.begin": "trains a model; tests/test_lm_train.py",
     "grpo_edu.lm.experiments.train_run": "trains a model; tests/test_lm_experiments.py",
@@ -73,6 +75,7 @@ NO_DOORS = {
     "grpo_edu.widgets.readers.run_viewer": "reads the folder of a run; tests/test_panels.py",
 }
 MORE_DOORS = [  # of the README and the command line
+    "grpo_edu.Push.of",
     "grpo_edu.Rollouts.from_lengths",
     "grpo_edu.compare.axis_table",
     "grpo_edu.theory.difficulty.objective",
@@ -118,7 +121,7 @@ def good():
     g, t, s = {"p": 0.3, "size": 4}, {"stop": 0.1}, {"title": "title"}
     training = grpo_edu_object("grpo_edu.toys.training.Training")(steps=2, prompts=2, samples=2)
     stopping = grpo_edu_object("grpo_edu.toys.stopping.Stopping")(cap=4)
-    toy = {"recipes": plain, "training": training, "seeds": 2, "progress": False}
+    toy = {"recipes": plain, "training": training, "seeds": 1, "progress": False}
     config = str(ROOT / "tests/configs/c06_verl_cispo.sh")
     choices = {
         "baseline": advantages.group_mean,
@@ -148,6 +151,7 @@ def good():
         "grpo_edu.compare.advantage_table": {"recipes": [plain], "rollouts": batch},
         "grpo_edu.ledger": {**r, "micro_batch": batch.group},
         "grpo_edu.token_weights": {**r, "micro_batch": batch.group},
+        "grpo_edu.Push.of": {**r, "micro_batch": batch.group},
         "grpo_edu.weights.summary": {**r, "micro_batch": batch.group},
         "grpo_edu.weights.split": {"rows": 4, "parts": 2},
         "grpo_edu.read_completions": {"path": None, "dtype": torch.float64},
