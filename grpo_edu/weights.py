@@ -170,7 +170,7 @@ def summary(
 
 
 @checked
-def split(rows: Count, parts: Count) -> Tensor:
+def split(rows: Count, parts: int) -> Tensor:
     """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
     if not 1 <= parts <= rows:
         raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")
