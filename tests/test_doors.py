@@ -1,6 +1,8 @@
-"""Every door of the package, tried with bad arguments: it answers, or it says in its own words which argument is wrong.
+"""Every door of the package, tried with bad arguments: it answers, or it says in its own words
+which argument is wrong.
 
-A door is what ``grpo_edu.__all__`` and the notebooks name. A raw error, a silent NaN and a hang are failures.
+A door is what ``grpo_edu.__all__`` and the notebooks name. A raw error, a silent NaN and a hang are
+failures.
 Run as a script, this file prints the counts: ``python tests/test_doors.py``.
 """
 
@@ -489,7 +491,7 @@ def test_a_door_answers_or_says_which_argument_is_wrong(path, tmp_path, monkeypa
     assert wrong == []
 
 
-# --- recipes when they are built --------------------------------------------------------------------------------------
+# --- recipes when they are built
 
 
 def test_a_choice_that_asks_for_an_input_that_does_not_exist_is_refused_with_the_list():
@@ -571,7 +573,7 @@ def test_recipes_are_equal_by_their_functions_and_the_values_of_their_settings()
     assert recipe("grpo").but(kl=bound_default) == recipe("grpo")
 
 
-# --- rollouts and sizes -----------------------------------------------------------------------------------------------
+# --- rollouts and sizes
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float64, 1e100), (torch.float32, 1e15)])
