@@ -1,4 +1,6 @@
-"""The two biases of a recipe, read off its own weights. Nothing here is a list of what recipes are said to do. Level: exact."""
+"""The two biases of a recipe, read off its own weights. Nothing here is a list of what recipes are
+said to do. Level: exact.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from .weights import token_weights
 
 @dataclass(frozen=True)
 class LengthBias:
-    """Push on the last token of a completion four times longer, relative to the short one's: right and wrong answers of one prompt.
+    """Push on the last token of a completion four times longer, relative to the short one's: right
+    and wrong answers of one prompt.
 
-    1: no length bias inside a prompt. Below 1: short right answers gain, long wrong ones are spared. NaN: no push at all.
+    1: no length bias inside a prompt. Below 1: short right answers gain, long wrong ones are
+    spared. NaN: no push at all.
     """
 
     right: float
@@ -36,7 +40,9 @@ class LengthBias:
 
 @dataclass(frozen=True)
 class DifficultyBias:
-    """Expected weight of a prompt at pass rates 0.1 and 0.9, relative to 0.5, at a finite group size."""
+    """Expected weight of a prompt at pass rates 0.1 and 0.9, relative to 0.5, at a finite group
+    size.
+    """
 
     size: int
     hard: float
@@ -55,9 +61,11 @@ class DifficultyBias:
 
 @checked
 def length_bias(recipe: AnyRecipe) -> LengthBias:
-    """Push on the last token of 20 over that on the last of 5, ratio 1, two right and two wrong completions in one prompt.
+    """Push on the last token of 20 over that on the last of 5, ratio 1, two right and two wrong
+    completions in one prompt.
 
-    The last token, since credit that decays with distance (GAE, lambda < 1) is not a length bias of the aggregation.
+    The last token, since credit that decays with distance (GAE, lambda < 1) is not a length bias of
+    the aggregation.
     """
     rollouts = neutral_rollouts([5, 20, 5, 20], [1.0, 1.0, 0.0, 0.0], [0, 0, 0, 0], recipe)
     weights = token_weights(recipe, rollouts)[torch.arange(4), rollouts.lengths - 1]

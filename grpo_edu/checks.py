@@ -1,6 +1,8 @@
-"""Checks at the doors of the package: one function per kind of argument, and ``@checked``, which reads them from annotations.
+"""Checks at the doors of the package: one function per kind of argument, and ``@checked``, which
+reads them from annotations.
 
-A door is what a notebook, the command line or the README calls. A door checks its arguments once; the functions behind it do
+A door is what a notebook, the command line or the README calls. A door checks its arguments once;
+the functions behind it do
 not check again. ``function.__wrapped__`` is a checked function without its checks, for inner loops.
 """
 
@@ -32,7 +34,9 @@ LARGEST = 1e100
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it: numbers and short texts as they are, tensors by shape, others by type."""
+    """A value as an error message shows it: numbers and short texts as they are, tensors by shape,
+    others by type.
+    """
     if isinstance(value, Tensor):
         return f"a tensor of shape {list(value.shape)} and dtype {value.dtype}"
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -42,7 +46,8 @@ def shown(value: Any) -> str:
 
 
 def number(name: str, value: Any, low: float = -LARGEST, high: float = LARGEST) -> float:
-    """A finite number from ``low`` to ``high``. By default at most 1e100 in size, so that a square and a sum of squares are finite.
+    """A finite number from ``low`` to ``high``. By default at most 1e100 in size, so that a square
+    and a sum of squares are finite.
 
     Raises:
         TypeError: not a number.
@@ -112,25 +117,29 @@ def instance(name: str, value: Any, kind: type) -> Any:
         TypeError: of another type.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {shown(value)}: expected a {kind.__name__}.")
+        noun = "text" if kind is str else kind.__name__
+        raise TypeError(f"{name} is {shown(value)}: expected a {noun}.")
     return value
 
 
 def tensor(
     name: str, value: Any, dims: str = "", low: float = -LARGEST, high: float = LARGEST
 ) -> Tensor:
-    """A tensor of numbers from ``low`` to ``high``; ``dims`` names its dimensions, ``"N T"`` say, "" is any shape.
+    """A tensor of numbers from ``low`` to ``high``; ``dims`` names its dimensions, ``"N T"`` say,
+    "" is any shape.
 
     Raises:
         TypeError: not a tensor, or complex.
-        ValueError: another number of dimensions, empty, or a number that is NaN, infinite or outside the range.
+        ValueError: another number of dimensions, empty, or a number that is NaN, infinite or
+            outside the range.
     """
     instance(name, value, Tensor)
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: expected real numbers.")
     if dims and (value.ndim != len(dims.split()) or value.numel() == 0):
         raise ValueError(
-            f"{name} has shape {list(value.shape)}: expected [{dims.replace(' ', ', ')}], not empty."
+            f"{name} has shape {list(value.shape)}: expected "
+            f"[{dims.replace(' ', ', ')}], not empty."
         )
     bad = ~((value >= low) & (value <= high))
     if bad.any():
@@ -148,7 +157,8 @@ def at_most(what: str, amount: float, limit: float) -> None:
     """
     if not amount <= limit:
         raise ValueError(
-            f"{what} would be {amount:.3g}, more than the limit of {limit:.3g}: choose smaller sizes."
+            f"{what} would be {amount:.3g}, more than the limit of {limit:.3g}: "
+            "choose smaller sizes."
         )
 
 
@@ -156,7 +166,8 @@ def at_most_power(what: str, base: float, exponent: float, limit: float) -> None
     """The same for ``base ** exponent``, which is never computed."""
     if exponent * math.log(base) > math.log(limit):
         raise ValueError(
-            f"{what} would be {base:g} ** {exponent:g}, more than the limit of {limit:.3g}: choose smaller sizes."
+            f"{what} would be {base:g} ** {exponent:g}, more than the limit of {limit:.3g}: "
+            "choose smaller sizes."
         )
 
 
@@ -176,14 +187,17 @@ Count = Annotated[int, functools.partial(whole_number, low=1, high=10**6)]
 Index = Annotated[int, functools.partial(whole_number, low=0, high=2**31)]
 
 
-# --- annotations ------------------------------------------------------------------------------------------------------
+# --- annotations
 
 
 def checked(function: F) -> F:
-    """Check every argument that is given by its annotation, before the function runs; a check may also convert.
+    """Check every argument that is given by its annotation, before the function runs; a check may
+    also convert.
 
-    ``Annotated[kind, check]`` calls ``check(name, value)``. Without it: ``float`` is a finite number, ``int`` a whole number,
-    ``Tensor`` holds finite numbers, a class is an instance of it, a sequence is checked entry by entry and is not empty.
+    ``Annotated[kind, check]`` calls ``check(name, value)``. Without it: ``float`` is a finite
+    number, ``int`` a whole number,
+    ``Tensor`` holds finite numbers, a class is an instance of it, a sequence is checked entry by
+    entry and is not empty.
     """
     signature = inspect.signature(function)
 
@@ -216,7 +230,8 @@ def _same_sizes(arguments: Mapping[str, Any], checks: Mapping[str, Check]) -> No
             first, expected = sizes.setdefault(letter, (name, size))
             if size != expected:
                 raise ValueError(
-                    f"{name} has {letter} = {size} entries but {first} has {expected}: they must agree."
+                    f"{name} has {letter} = {size} entries but {first} has {expected}: "
+                    "they must agree."
                 )
 
 
@@ -241,7 +256,9 @@ def _anything(name: str, value: Any) -> Any:
 
 
 def _either(name: str, value: Any, options: tuple[Any, ...]) -> Any:
-    """The first option that fits; None fits where it is an option. The error is that of the first option."""
+    """The first option that fits; None fits where it is an option. The error is that of the first
+    option.
+    """
     if value is None and type(None) in options:
         return None
     errors = []

@@ -35,7 +35,9 @@ class Comparison:
         return [axis for axis in AXES if one[axis] != two[axis]]
 
     def rows(self) -> list[tuple[str, str, str, bool]]:
-        """(axis, left, right, differs) for each axis that either of them uses, choices with their formulas."""
+        """(axis, left, right, differs) for each axis that either of them uses, choices with their
+        formulas.
+        """
         left, right, differ = _choices(self.left), _choices(self.right), self.differing()
         return [
             (a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"
@@ -73,7 +75,8 @@ def compare(left: AnyRecipe, right: AnyRecipe, only: str | None = None) -> Compa
 
     Args:
         left, right: the recipes.
-        only: an axis; the right side is then the left recipe with this one choice taken from ``right``, the single change.
+        only: an axis; the right side is then the left recipe with this one choice taken from
+            ``right``, the single change.
 
     Raises:
         ValueError: no such axis.
@@ -97,10 +100,12 @@ def axis_table(recipes: Iterable[AnyRecipe]) -> pd.DataFrame:
 
 @checked
 def advantage_table(recipes: Iterable[AnyRecipe], rollouts: Rollouts) -> pd.DataFrame:
-    """One row per completion (``group``, ``reward``, ``length``), one column per recipe: its advantage.
+    """One row per completion (``group``, ``reward``, ``length``), one column per recipe: its
+    advantage.
 
     Raises:
-        ValueError: a recipe's advantage differs between the tokens of one completion; the ledger shows it token by token.
+        ValueError: a recipe's advantage differs between the tokens of one completion; the
+            ledger shows it token by token.
     """
     import pandas as pd
 

@@ -1,4 +1,6 @@
-"""Rollouts: what one optimiser step learns from. Log-probs, mask, rewards and groups of N completions of at most T tokens."""
+"""Rollouts: what one optimiser step learns from. Log-probs, mask, rewards and groups of N
+completions of at most T tokens.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +22,40 @@ class Rollouts:
     """N completions of P prompts, with everything a loss of the GRPO family may look at.
 
     Args:
-        logp: ``[N, T]`` log-probability of each sampled token under the policy that is trained. May carry a graph.
-        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding, tool output: False).
+        logp: ``[N, T]`` log-probability of each sampled token under the policy that is trained.
+            May carry a graph.
+        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding,
+            tool output: False).
             Whatever stands under False is never read, NaN included.
-        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets advantage 0 and is left out of
+        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets
+            advantage 0 and is left out of
             the statistics of its group. Held in float32 or wider, whatever comes in.
         group: ``[N]`` integer, the prompt that each completion answers.
-        old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is on-policy, every ratio is 1.
+        old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is
+            on-policy, every ratio is 1.
         ref_logp: ``[N, T]`` under the frozen reference policy, for KL terms.
         sampler_logp: ``[N, T]`` under the engine that sampled, where it differs from ``old_logp``.
         truncated: ``[N]`` bool, True where the completion ran into the length limit.
-        reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not apply to that completion.
-        token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision); NaN where none is given.
+        reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not
+            apply to that completion.
+        token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision);
+            NaN where none is given.
         value: ``[N, T]`` value-model estimate of the state before each token.
         greedy_reward: ``[N]`` reward of the greedy completion of the row's prompt (ReMax).
-        given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the baseline ``given``.
-        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or one the user gives,
+        given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the
+            baseline ``given``.
+        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or
+            one the user gives,
             never the padded width ``mask.shape[1]``.
-        tokens: for each row the text of its tokens, at least as many as the mask has positions with True.
+        tokens: for each row the text of its tokens, at least as many as the mask has positions
+            with True.
         prompts: for each row the text of its prompt.
-        scored: ``[N]`` bool, made from the None rewards; give it only together with a reward tensor.
+        scored: ``[N]`` bool, made from the None rewards; give it only together with a reward
+            tensor.
 
     Raises:
-        ValueError, TypeError: with the argument, what was found, what was expected, and how to fix it.
+        ValueError, TypeError: with the argument, what was found, what was expected, and how to
+            fix it.
     """
 
     logp: Tensor
@@ -79,7 +92,9 @@ class Rollouts:
 
     @classmethod
     def unchecked(cls, **values: Any) -> Rollouts:
-        """Build without validation, for inner loops (``torch.vmap``) whose tensors were checked once outside."""
+        """Build without validation, for inner loops (``torch.vmap``) whose tensors were checked
+        once outside.
+        """
         self = object.__new__(cls)
         for field in fields(cls):
             object.__setattr__(self, field.name, values.get(field.name))
@@ -107,7 +122,8 @@ class Rollouts:
             lengths: N token counts.
             rewards: N rewards; None is "not scored".
             group: N prompt numbers; missing: one prompt.
-            ratio: importance ratio of every token, one number or one per completion; 1 is on-policy.
+            ratio: importance ratio of every token, one number or one per completion; 1 is
+                on-policy.
             logp: log-probability of every token.
             dtype: of the log-probs.
             others: any other field of ``Rollouts``.
@@ -150,7 +166,9 @@ class Rollouts:
         return len(self.mask)
 
     def __getitem__(self, rows: Tensor | slice) -> Rollouts:
-        """The given rows (a slice, indices or a bool mask), for one micro-batch. Not validated again."""
+        """The given rows (a slice, indices or a bool mask), for one micro-batch. Not validated
+        again.
+        """
         index = torch.arange(len(self), device=self.mask.device)[rows]
         if index.ndim != 1:
             raise TypeError(
@@ -171,7 +189,9 @@ class Rollouts:
         return replace(self, logp=logp)
 
     def to(self, where: torch.device | str | torch.dtype) -> Rollouts:
-        """Moved to a device, or with every floating tensor in another dtype (rewards stay at least float32)."""
+        """Moved to a device, or with every floating tensor in another dtype (rewards stay at least
+        float32).
+        """
         moved = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -387,7 +407,9 @@ def _check_finite(rollouts: Rollouts) -> None:
 
 
 def _largest(value: Tensor) -> float:
-    """1e100 in float64, 1e15 in narrower types: sums of squares of a million such numbers are finite (1e308, 3e38)."""
+    """1e100 in float64, 1e15 in narrower types: sums of squares of a million such numbers are
+    finite (1e308, 3e38).
+    """
     return 1e100 if value.dtype == torch.float64 else 1e15
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .checks import Count, checked, instance
+from .checks import Count, checked
 from .objective import axes
-from .objective.catalog import AnyRecipe, as_recipe
+from .objective.catalog import as_recipe
 from .objective.kl import slope_of
 from .objective.recipe import Plan, Recipe
 from .objective.surrogates import derivative_of, mean_of_tokens
@@ -47,6 +47,7 @@ class Push:
     token: Tensor
 
     @classmethod
+    @checked
     def of(
         cls, recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
     ) -> Push:
@@ -62,7 +63,6 @@ class Push:
             ValueError: the recipe needs a field that the rollouts lack.
         """
         loss = as_recipe(recipe)
-        rollouts = instance("rollouts", rollouts, Rollouts)
         plan = loss.plan(rollouts, micro_batch)
         known = rollouts.logp.dtype in (torch.float32, torch.float64)
         leaf = rollouts.logp.detach().to(rollouts.logp.dtype if known else torch.float32)
@@ -145,9 +145,8 @@ class Push:
         return self.rollouts.reward.double().masked_fill(unscored, torch.nan)
 
 
-@checked
 def token_weights(
-    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+    recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
 ) -> Tensor:
     r"""The exact push on every token, ``[N, T]``: :math:`-\partial \mathcal{L}/\partial \log\pi_\theta(o_{it})`, by autograd.
 
@@ -156,24 +155,22 @@ def token_weights(
     return Push.of(recipe, rollouts, micro_batch).token
 
 
-@checked
 def ledger(
-    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+    recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
 ) -> pd.DataFrame:
     """``Push.of(…).ledger()``: one row per trained token, factor by factor."""
     return Push.of(recipe, rollouts, micro_batch).ledger()
 
 
-@checked
 def summary(
-    recipe: AnyRecipe, rollouts: Rollouts, micro_batch: Tensor | None = None
+    recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
 ) -> pd.DataFrame:
     """``Push.of(…).summary()``: one row per completion."""
     return Push.of(recipe, rollouts, micro_batch).summary()
 
 
 @checked
-def split(rows: Count, parts: Count) -> Tensor:
+def split(rows: Count, parts: int) -> Tensor:
     """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
     if not 1 <= parts <= rows:
         raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")

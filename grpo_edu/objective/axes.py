@@ -1,8 +1,12 @@
-"""What every axis of a recipe shares: a choice is a pure function, its settings are bound with ``functools.partial``.
+"""What every axis of a recipe shares: a choice is a pure function, its settings are bound with
+``functools.partial``.
 
-A choice asks for its inputs by name (``mask``, ``group``, ``reward`` …), as a pytest test asks for fixtures, so its
-signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS`` the range of each setting; ``check`` holds a
-choice against both when a recipe is built. ``run`` hands the inputs over; ``describe`` names a choice and its settings.
+A choice asks for its inputs by name (``mask``, ``group``, ``reward`` …), as a pytest test asks for
+fixtures, so its
+signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS`` the range of each
+setting; ``check`` holds a
+choice against both when a recipe is built. ``run`` hands the inputs over; ``describe`` names a
+choice and its settings.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Input(NamedTuple):
-    """An input that a choice may ask for by name: its shape, the axes that have it, and its meaning."""
+    """An input that a choice may ask for by name: its shape, the axes that have it, and its
+    meaning.
+    """
 
     name: str
     shape: str
@@ -194,7 +200,8 @@ def _short(value: Any) -> str:
 
 
 def fill(choice: Choice, template: str, inner: Callable[[Choice], str]) -> str:
-    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to LaTeX).
+    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to
+    LaTeX).
 
     A setting that is itself a choice is written by ``inner``.
     """
@@ -235,7 +242,8 @@ def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
 def check(
     choice: Any, axis: str, inherited: Mapping[str, Any] | None = None, label: str = ""
 ) -> None:
-    """Refuse a choice that could not run: not a function, an input that does not exist, a setting without or outside its range.
+    """Refuse a choice that could not run: not a function, an input that does not exist, a setting
+    without or outside its range.
 
     Args:
         choice: a function, its settings bound by ``functools.partial``.
@@ -244,13 +252,15 @@ def check(
         label: what errors call it; "": the axis.
 
     Raises:
-        TypeError, ValueError: with the axis, the choice, what was found, what was expected and the fix.
+        TypeError, ValueError: with the axis, the choice, what was found, what was expected and
+            the fix.
     """
     label = label or axis
     function = function_of(choice)
     if not callable(choice) or not hasattr(function, "__name__") or isinstance(choice, type):
         raise TypeError(
-            f"{label} is {shown(choice)}: expected a function of grpo_edu.objective, with its settings bound by "
+            f"{label} is {shown(choice)}: expected a function of grpo_edu.objective, "
+            "with its settings bound by "
             "functools.partial. For a recipe by name use grpo_edu.recipe('grpo')."
         )
     if isinstance(choice, partial) and choice.args:
@@ -266,7 +276,8 @@ def check(
                 f"functools.partial({function.__name__}, {name}=...)."
             )
         raise TypeError(
-            f"{label} {describe(choice)} asks for '{name}', which is neither an input ({', '.join(sorted(available))}) "
+            f"{label} {describe(choice)} asks for '{name}', which is neither an input "
+            f"({', '.join(sorted(available))}) "
             f"nor bound. Bind a setting with functools.partial({function.__name__}, {name}=...)."
         )
     for name, value in bound.items():
@@ -301,7 +312,8 @@ def _check_setting(label: str, name: str, value: Any, axis: str, others: Mapping
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 
-    An input is a positional parameter; a setting is keyword-only and comes from the choice alone, so
+    An input is a positional parameter; a setting is keyword-only and comes from the choice alone,
+    so
     that no value of the same name can reach it from elsewhere.
 
     Raises:
@@ -322,7 +334,8 @@ def run(choice: Choice, available: Mapping[str, Any]) -> Any:
             )
         if available[name] is None and parameter.default is parameter.empty:
             raise ValueError(
-                f"{describe(choice)} needs rollouts.{name}, which is missing. Give {name} when you build the Rollouts."
+                f"{describe(choice)} needs rollouts.{name}, which is missing. "
+                f"Give {name} when you build the Rollouts."
             )
         inputs[name] = available[name]
     return choice(**inputs)

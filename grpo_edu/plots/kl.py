@@ -30,12 +30,6 @@ def kl_estimators(
     Raises:
         ValueError: a probability that is not between 0 and 1.
     """
-    for name, value in (("policy", policy), ("reference", reference)):
-        if not 0 < value < 1:
-            raise ValueError(
-                f"{name} is {value}: expected a probability above 0 and below 1, of the first of "
-                "two actions."
-            )
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
     figure = new_figure(8.6, 3.6)
