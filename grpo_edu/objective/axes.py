@@ -77,7 +77,7 @@ def inputs_at(axis: str) -> list[str]:
     return [entry.name for entry in INPUTS if axis in entry.axes]
 
 
-Beta = Annotated[float, partial(number, low=0.0, high=1e6)]
+Beta = Annotated[float, partial(number, low=-1e6, high=1e6)]  # below 0: a fault that identify names
 SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has it
     "alone": NonNegative,
     "alpha": Alpha,
