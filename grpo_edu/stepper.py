@@ -59,7 +59,8 @@ def step_through(
     position: int,
     micro_batch: Tensor | None = None,
 ) -> Stepped:
-    """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its gradient weight.
+    """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its
+    gradient weight.
 
     Args:
         recipe: the loss.

@@ -140,8 +140,8 @@ def _completion(i: int, rollouts: Rollouts, data: Panel, norm: TwoSlopeNorm) -> 
     assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
     prompt = f" · prompt: {escape(_tail(rollouts.prompts[i]))}" if rollouts.prompts else ""
-    mean = f"push per token {_signed(data['mean'], '.3g')}"
-    share = f"share of the step {_signed(100 * data['share'], '.1f')} %"
+    mean = f"push per token {_signed(float(data['mean']), '.3g')}"
+    share = f"share of the step {_signed(100 * float(data['share']), '.1f')} %"
     head = (
         f"completion {i} · reward {reward} · {data['mask'].sum()} tokens · {mean} · {share}{prompt}"
     )

@@ -1,4 +1,6 @@
-"""The clip as a table: how hard a token is pushed, by the sign of its advantage and by where its ratio stands."""
+"""The clip as a table: how hard a token is pushed, by the sign of its advantage and by where its
+ratio stands.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ Ratios = Annotated[Tensor, partial(tensor, dims="R", low=1e-12, high=1e12)]
 
 @checked
 def pushes(surrogate: Surrogate, ratios: Ratios, advantage: float) -> Tensor:
-    r"""``[R]`` derivative of the surrogate by the log-probability of a one-token completion, by autograd: ratio · gate · A.
+    r"""``[R]`` derivative of the surrogate by the log-probability of a one-token completion, by
+    autograd: ratio · gate · A.
 
     .. math:: \frac{\partial f(\rho, A)}{\partial \log\pi_\theta}
 
@@ -35,7 +38,8 @@ def pushes(surrogate: Surrogate, ratios: Ratios, advantage: float) -> Tensor:
 
 @checked
 def cells(surrogate: Surrogate, places: tuple[Positive, ...] = (0.5, 1.0, 1.5)) -> Tensor:
-    """``[2, len(places)]``: pushes for A = 1 (first row) and A = -1 at ratios below, inside and above the band.
+    """``[2, len(places)]``: pushes for A = 1 (first row) and A = -1 at ratios below, inside and
+    above the band.
 
     PPO's clip has no gradient in two of the six cells: too high with A > 0, too low with A < 0.
 
@@ -53,6 +57,7 @@ def cells(surrogate: Surrogate, places: tuple[Positive, ...] = (0.5, 1.0, 1.5)) 
 def reach(old: Probability, eps_high: NonNegative) -> float:
     r"""Probability at which the clip stops a rising token, :math:`\pi_{old}(1+\epsilon_{high})`; above 1 it never does.
 
-    With ε 0.2 a token at .01 stops at .012, one at .9 would at 1.08. Source: DAPO (arXiv 2503.14476) §3.1.
+    With ε 0.2 a token at .01 stops at .012, one at .9 would at 1.08. Source: DAPO (arXiv
+    2503.14476) §3.1.
     """
     return old * (1 + eps_high)

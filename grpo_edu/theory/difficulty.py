@@ -5,8 +5,10 @@ For a right/wrong reward every group estimator has an expected gradient along :m
 .. math:: E\Big[\frac{1}{G}\sum_i A_i S_i\Big] = w_G(p)\,\nabla p,\qquad
     w_G(p) = \sum_{s=0}^{G-1} \binom{G-1}{s} p^s (1-p)^{G-1-s}\,(b_s - a_s)
 
-where :math:`b_s` (:math:`a_s`) is the advantage of a right (wrong) completion when s of the *other* G-1 are right. The objective that is
-climbed is :math:`h` with :math:`h' = w`. Source: Davis and Recht (arXiv 2510.13651) for h; derived and enumerated here for every scheme.
+where :math:`b_s` (:math:`a_s`) is the advantage of a right (wrong) completion when s of the *other*
+G-1 are right. The objective that is
+climbed is :math:`h` with :math:`h' = w`. Source: Davis and Recht (arXiv 2510.13651) for h; derived
+and enumerated here for every scheme.
 """
 
 from __future__ import annotations
@@ -36,9 +38,11 @@ Gap = Annotated[Tensor, partial(tensor, dims="G")]
 
 
 def advantages_by_count(recipe: Recipe, size: int) -> tuple[Tensor, Tensor]:
-    """Advantage of a right and of a wrong completion when K of G are right: two ``[G + 1]`` tensors, 0 where there is none.
+    """Advantage of a right and of a wrong completion when K of G are right: two ``[G + 1]``
+    tensors, 0 where there is none.
 
-    All K stand in one batch, so that a statistic of the whole batch is one number for every prompt, as it is in a large batch.
+    All K stand in one batch, so that a statistic of the whole batch is one number for every prompt,
+    as it is in a large batch.
     """
     rewards = [1.0 if j < k else 0.0 for k in range(size + 1) for j in range(size)]
     group = [k for k in range(size + 1) for _ in range(size)]
@@ -92,7 +96,8 @@ def std_weight(
 ) -> float:
     r"""Closed form for the group std: :math:`E[\sigma_K^2 / (c\,\sigma_K + \epsilon)] / (p(1-p))`, c the ddof factor.
 
-    Flat at G = 2 (1) and G = 3 (√2): there the std makes no difficulty bias. As p → 0 it tends to √(G-1), it does not diverge.
+    Flat at G = 2 (1) and G = 3 (√2): there the std makes no difficulty bias. As p → 0 it tends to
+    √(G-1), it does not diverge.
     """
     bessel = math.sqrt(size / (size - ddof))
     total = 0.0
@@ -118,9 +123,11 @@ def silent_probability(p: Probability, size: GroupSize) -> float:
 
 @checked
 def rerolled_weight(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> float:
-    r"""Dynamic sampling that re-rolls the *same* prompt until its group is mixed: w / (1 - silent), silent groups giving nothing.
+    r"""Dynamic sampling that re-rolls the *same* prompt until its group is mixed: w / (1 - silent),
+    silent groups giving nothing.
 
-    (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing anyway: ``refilled_weights``.)
+    (Drawing *new* prompts instead keeps the relative weights, where silent groups give nothing
+    anyway: ``refilled_weights``.)
     """
     return prompt_weight(without_silent_groups(recipe), p, size) / (1 - silent_probability(p, size))
 
@@ -129,7 +136,8 @@ def rerolled_weight(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> f
 def frames(w: float, p: Probability) -> dict[str, float]:
     r"""One update, three yardsticks: relative to :math:`\nabla p`, to the score gap (and the logit of p), and to :math:`\nabla \log p`.
 
-    "The std over-weights the extremes" is true of the first, "it over-weights the middle" of the second, "it under-weights hard
+    "The std over-weights the extremes" is true of the first, "it over-weights the middle" of the
+    second, "it under-weights hard
     prompts" of the third: the same w(p).
     """
     return {"probability": w, "score": w * p * (1 - p), "log-probability": w * p}
@@ -139,7 +147,8 @@ def frames(w: float, p: Probability) -> dict[str, float]:
 def refilled_weights(
     recipe: AnyRecipe, pass_rates: Sequence[OpenProbability], size: GroupSize
 ) -> list[float]:
-    r"""Dynamic sampling that replaces a silent group by one of a *new* prompt: every weight is divided by the same number.
+    r"""Dynamic sampling that replaces a silent group by one of a *new* prompt: every weight is
+    divided by the same number.
 
     .. math:: w_q \;/\; \mathrm{mean}_{q'}\big(1 - p_{q'}^G - (1-p_{q'})^G\big)
 
@@ -149,7 +158,8 @@ def refilled_weights(
         size: G.
 
     Returns:
-        The expected weight of each prompt per kept group and per chance of being drawn, silent groups giving nothing.
+        The expected weight of each prompt per kept group and per chance of being drawn, silent
+        groups giving nothing.
 
     Source: DAPO (arXiv 2503.14476) §3.2, filter and refill.
     """
@@ -158,7 +168,9 @@ def refilled_weights(
 
 
 def without_silent_groups(recipe: Recipe) -> Recipe:
-    """The recipe on live groups only. It changes nothing where a group of equal rewards has advantage 0 anyway."""
+    """The recipe on live groups only. It changes nothing where a group of equal rewards has
+    advantage 0 anyway.
+    """
     return (
         recipe
         if drop_dead_groups in recipe.filters

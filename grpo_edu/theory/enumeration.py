@@ -1,6 +1,8 @@
-"""Every group that a two-branch stopping policy can produce, with its probability; weights through the real Recipe.
+"""Every group that a two-branch stopping policy can produce, with its probability; weights through
+the real Recipe.
 
-The policy: a completion is right with probability p = sigmoid(mode); then each token stops with probability sigmoid(stop) of its branch,
+The policy: a completion is right with probability p = sigmoid(mode); then each token stops with
+probability sigmoid(stop) of its branch,
 up to a length cap. The first token carries the branch as well as its own stop decision.
 """
 
@@ -19,7 +21,9 @@ from ..rollouts import Rollouts
 
 
 class Groups(NamedTuple):
-    """M groups of G completions: ``chance`` ``[M]``, ``reward``, ``length``, ``stopped`` ``[M, G]``, ``mask`` ``[M, G, T]``."""
+    """M groups of G completions: ``chance`` ``[M]``, ``reward``, ``length``, ``stopped`` ``[M,
+    G]``, ``mask`` ``[M, G, T]``.
+    """
 
     chance: Tensor
     reward: Tensor
@@ -56,7 +60,9 @@ def all_groups(
 
 
 def group_weights(recipe: Recipe, groups: Groups, micro_batch: Tensor | None = None) -> Tensor:
-    """``[M, G, T]`` on-policy gradient weight of every token, each group its own optimiser step, by autograd through the recipe."""
+    """``[M, G, T]`` on-policy gradient weight of every token, each group its own optimiser step, by
+    autograd through the recipe.
+    """
     size, cap = groups.mask.shape[1:]
     group = torch.zeros(size, dtype=torch.long)
 
@@ -71,7 +77,9 @@ def group_weights(recipe: Recipe, groups: Groups, micro_batch: Tensor | None = N
 
 
 def scores(groups: Groups, p: float, stop_right: float, stop_wrong: float) -> Tensor:
-    """``[M, G, T, 3]`` derivative of each token's log-probability by (mode, right stop logit, wrong stop logit)."""
+    """``[M, G, T, 3]`` derivative of each token's log-probability by (mode, right stop logit, wrong
+    stop logit).
+    """
     cap = groups.mask.shape[2]
     right = groups.reward[..., None] > 0
     is_stop = groups.stopped[..., None] & (torch.arange(1, cap + 1) == groups.length[..., None])
@@ -86,7 +94,9 @@ def scores(groups: Groups, p: float, stop_right: float, stop_wrong: float) -> Te
 def group_gradients(
     recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
 ) -> tuple[Tensor, Tensor]:
-    """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong stop logit)."""
+    """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong
+    stop logit).
+    """
     groups = all_groups(p, stop_right, stop_wrong, size, cap)
     weights = group_weights(recipe, groups)
     return groups.chance, (weights[..., None] * scores(groups, p, stop_right, stop_wrong)).sum(

@@ -1,4 +1,6 @@
-"""Expected value and gradient of a KL estimator, exactly, over every action of a tabular softmax policy."""
+"""Expected value and gradient of a KL estimator, exactly, over every action of a tabular softmax
+policy.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,12 @@ def in_loss(
         estimator: a choice of ``objective.kl`` with its beta bound.
         logits: ``[A]`` of the policy.
         reference: ``[A]`` log-probabilities of the reference policy.
-        behaviour: ``[A]`` log-probabilities of the policy that drew the actions; None: the policy itself, on policy.
+        behaviour: ``[A]`` log-probabilities of the policy that drew the actions; None: the
+            policy itself, on policy.
 
     Returns:
-        value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not differentiated.
+        value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not
+        differentiated.
     """
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
@@ -46,7 +50,9 @@ def pull_in_loss(estimator: Estimator, logits: Logits, reference: LogProbs) -> T
 
 @checked
 def in_reward(estimator: Estimator, logits: Logits, reference: LogProbs) -> Tensor:
-    """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator · score], the estimator detached."""
+    """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator ·
+    score], the estimator detached.
+    """
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
     fixed = logp.detach()
@@ -74,7 +80,9 @@ def forward(logits: Logits, reference: LogProbs) -> tuple[float, Tensor]:
 
 @checked
 def spread(estimator: Estimator, logits: Logits, reference: LogProbs) -> float:
-    """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against ``[A]`` reference log-probabilities."""
+    """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against
+    ``[A]`` reference log-probabilities.
+    """
     logp = logits.detach().log_softmax(0)
     inputs = {"logp": logp[:, None], "old_logp": logp[:, None], "ref_logp": reference[:, None]}
     value = axes.run(estimator, inputs)[:, 0]
@@ -92,14 +100,16 @@ def settle(
     rate: Positive = 1.0,
     steps: Count = 3000,
 ) -> Tensor:
-    r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to; exact expectations, tabular.
+    r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to;
+    exact expectations, tabular.
 
     .. math:: z \leftarrow z + \eta\,\big(\nabla_z E_\pi[r] - \beta\,\mathrm{pull}(z)\big)
 
     Under the reverse KL it is :math:`\pi \propto \pi_{ref}\,e^{r/\beta}`. Without a pull it runs into a corner.
 
     Args:
-        pull: gradient of the penalty at beta 1 by the logits, from (logits, reference): ``partial(pull_in_loss, estimator)``, say.
+        pull: gradient of the penalty at beta 1 by the logits, from (logits, reference):
+            ``partial(pull_in_loss, estimator)``, say.
         reward: ``[A]``.
         reference: ``[A]`` log-probabilities, also the start.
         beta: weight of the penalty.

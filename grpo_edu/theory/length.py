@@ -5,7 +5,8 @@ with mean 0. A normaliser that knows the completion's own length L tilts it:
 
 .. math:: E\Big[\frac{1\{stopped\} - sL}{L}\Big] = E\Big[\frac{1\{stopped\}}{L}\Big] - s > 0
 
-so under 1/|o| right answers (A > 0) are pushed to stop earlier and wrong ones (A < 0) later, with no reward for either.
+so under 1/|o| right answers (A > 0) are pushed to stop earlier and wrong ones (A < 0) later, with
+no reward for either.
 All results here are exact; lengths depend on the branch alone.
 """
 
@@ -21,7 +22,9 @@ from ..checks import Alpha, Cap, Count, GroupSize, Hazard, Logit, Positive, at_m
 
 @checked
 def length_law(stop: Hazard, cap: Cap) -> tuple[Tensor, Tensor]:
-    """Chance of length 1 … cap *with a stop*, ``[cap]``, and the chance of running into the cap, a scalar."""
+    """Chance of length 1 … cap *with a stop*, ``[cap]``, and the chance of running into the cap, a
+    scalar.
+    """
     n = torch.arange(cap, dtype=torch.float64)
     return stop * (1 - stop) ** n, torch.tensor((1 - stop) ** cap, dtype=torch.float64)
 
@@ -50,11 +53,13 @@ def constant_drift(stop: Hazard, cap: Cap) -> float:
 
 @checked
 def token_mean_drift(stop: Hazard, rows: Count, cap: Cap) -> float:
-    r"""Drift of a token mean whose denominator is shared by ``rows`` completions of one hazard, relative to total weight 1.
+    r"""Drift of a token mean whose denominator is shared by ``rows`` completions of one hazard,
+    relative to total weight 1.
 
     .. math:: n\, E\Big[\frac{1\{stopped\} - s L_1}{L_1 + \dots + L_n}\Big]
 
-    rows = 1 is the sequence mean; rows = G the prompt scope; rows = the micro-batch for that scope; rows = P·G the step. Falls like 1/n.
+    rows = 1 is the sequence mean; rows = G the prompt scope; rows = the micro-batch for that scope;
+    rows = P·G the step. Falls like 1/n.
     """
     at_most("rows times cap", rows * cap, 65_536)
     law, ran_out = length_law(stop, cap)
@@ -76,7 +81,8 @@ def token_mean_drift(stop: Hazard, rows: Count, cap: Cap) -> float:
 
 @checked
 def field(mode: Logit, right: Logit, wrong: Logit, size: GroupSize) -> Tensor:
-    r"""Expected update under 1/|o| without std, ``[3]``, by (mode, right stop logit, wrong stop logit); no cap.
+    r"""Expected update under 1/|o| without std, ``[3]``, by (mode, right stop logit, wrong stop
+    logit); no cap.
 
     .. math:: F = \frac{G-1}{G}\,(\nabla u - p\,\nabla m),\qquad u = E[r/L],\ m = E[1/L]
     """
@@ -104,7 +110,8 @@ def _uncapped_drift(stop: float) -> float:
 
 @checked
 def curl(mode: Logit, wrong: Logit, size: GroupSize) -> float:
-    r"""∂F_wrong/∂mode - ∂F_mode/∂wrong of that field: not 0, so no objective has it as its gradient.
+    r"""∂F_wrong/∂mode - ∂F_mode/∂wrong of that field: not 0, so no objective has it as its
+    gradient.
 
     .. math:: -\frac{G-1}{G}\, p(1-p)^2\, \frac{\partial E[1/L\,|\,wrong]}{\partial\,\mathrm{stop\ logit}}
     """
@@ -138,7 +145,8 @@ def longer_share(ratio: Positive, alpha: Alpha = 1.0) -> float:
 
     .. math:: \frac{r^\alpha}{1 + r^\alpha}
 
-    alpha 0 (1/|o|): 1/2, whatever the lengths. alpha 1 (constant, token mean): r/(1+r). No alpha gives both an even share and an even
+    alpha 0 (1/|o|): 1/2, whatever the lengths. alpha 1 (constant, token mean): r/(1+r). No alpha
+    gives both an even share and an even
     push per token, whose ratio is :math:`r^{\alpha-1}`.
     """
     return ratio**alpha / (1 + ratio**alpha)

@@ -1,7 +1,10 @@
-r"""A language model small enough to write out: a completion is T tokens of a vocabulary of V, every prefix is a state, the reward comes last.
+r"""A language model small enough to write out: a completion is T tokens of a vocabulary of V, every
+prefix is a state, the reward comes last.
 
-A policy is a list of logits, one tensor per depth d, ``[V^d, V]``: a row for every prefix of d tokens. Prefixes and completions are numbered
-as digits to base V, first token first: with V = 2 and T = 3, completion 6 is 1 1 0. Transitions are deterministic, as in any language model:
+A policy is a list of logits, one tensor per depth d, ``[V^d, V]``: a row for every prefix of d
+tokens. Prefixes and completions are numbered
+as digits to base V, first token first: with V = 2 and T = 3, completion 6 is 1 1 0. Transitions are
+deterministic, as in any language model:
 a state and a token *are* the next state, so Q(s, a) = V(s'). One token (T = 1) is the bandit.
 """
 
@@ -73,7 +76,9 @@ def words(vocabulary: str, horizon: Index) -> list[str]:
 
 
 def along(tables: Sequence[Tensor]) -> Tensor:
-    """``[V^T, T]``: what each completion meets on its way in tables ``[V^d, V]``, a number per prefix and next token."""
+    """``[V^T, T]``: what each completion meets on its way in tables ``[V^d, V]``, a number per
+    prefix and next token.
+    """
     horizon, size = len(tables), tables[-1].numel()
     number = torch.arange(size)
     vocabulary = tables[-1].shape[1]
@@ -91,7 +96,8 @@ def log_probs(logits: Logits) -> Tensor:
 
 @checked
 def values(logits: Logits, reward: Rewards) -> list[Tensor]:
-    r"""V of every prefix, ``[V^d]`` for d = 0 … T, by backward induction; ``reward`` is ``[V^T]``, and also the last entry.
+    r"""V of every prefix, ``[V^d]`` for d = 0 … T, by backward induction; ``reward`` is ``[V^T]``,
+    and also the last entry.
 
     .. math:: V(s) = \sum_a \pi(a|s)\,V(sa)
     """
@@ -104,14 +110,18 @@ def values(logits: Logits, reward: Rewards) -> list[Tensor]:
 
 @checked
 def advantages(logits: Logits, reward: Rewards) -> list[Tensor]:
-    r"""A(s, a) = Q(s, a) - V(s) = V(sa) - V(s), ``[V^d, V]`` for d = 0 … T-1: better or worse than the policy's own average in s."""
+    r"""A(s, a) = Q(s, a) - V(s) = V(sa) - V(s), ``[V^d, V]`` for d = 0 … T-1: better or worse than
+    the policy's own average in s.
+    """
     v = values(logits, reward)
     return [v[d + 1].reshape(table.shape) - v[d][:, None] for d, table in enumerate(logits)]
 
 
 @checked
 def values_along(logits: Logits, reward: Rewards) -> Tensor:
-    """``[V^T, T]`` V of the state before each token of each completion: what a perfect value model would say."""
+    """``[V^T, T]`` V of the state before each token of each completion: what a perfect value model
+    would say.
+    """
     v = values(logits, reward)
     return along([v[d][:, None].expand(table.shape) for d, table in enumerate(logits)])
 
@@ -134,7 +144,9 @@ def weightings(logits: Logits, reward: Rewards, constant: float = 0.0) -> dict[s
 
 @checked
 def exact_gradient(logits: Logits, reward: Rewards) -> Tensor:
-    """``[P]`` gradient of the expected reward by all logits, depth by depth, by autograd through the values. No log-probability enters."""
+    """``[P]`` gradient of the expected reward by all logits, depth by depth, by autograd through
+    the values. No log-probability enters.
+    """
     leaves = [table.detach().clone().requires_grad_() for table in logits]
     return torch.cat(
         [g.reshape(-1) for g in torch.autograd.grad(values(leaves, reward)[0].sum(), leaves)]
@@ -157,7 +169,8 @@ def scores(logits: Logits) -> Tensor:
 
 @checked
 def estimate(logits: Logits, psi: Tensor) -> tuple[Tensor, float]:
-    r"""Mean ``[P]`` and total variance of the one-sample gradient estimate, over every completion with its probability.
+    r"""Mean ``[P]`` and total variance of the one-sample gradient estimate, over every completion
+    with its probability.
 
     .. math:: g = \sum_t \Psi_t\,\nabla\log\pi(o_t),\qquad \mathrm{tr}\,\mathrm{Var}(g) = E\|g\|^2 - \|E g\|^2
     """
@@ -169,7 +182,9 @@ def estimate(logits: Logits, psi: Tensor) -> tuple[Tensor, float]:
 
 @checked
 def comparison(logits: Logits, psis: Mapping[str, Tensor], reward: Rewards) -> pd.DataFrame:
-    """One row per weighting: ``error``, the largest deviation of its mean from the exact gradient, and ``variance``."""
+    """One row per weighting: ``error``, the largest deviation of its mean from the exact gradient,
+    and ``variance``.
+    """
     import pandas as pd
 
     exact, rows = exact_gradient(logits, reward), {}
@@ -203,7 +218,9 @@ def state_table(logits: Logits, reward: Rewards, vocabulary: str) -> pd.DataFram
 
 @checked
 def group_gradient(recipe: AnyRecipe, logits: Logits, reward: Rewards, size: Count) -> Tensor:
-    """``[P]`` expected update of a recipe, on policy: every ordered group of ``size`` completions through the recipe's own loss."""
+    """``[P]`` expected update of a recipe, on policy: every ordered group of ``size`` completions
+    through the recipe's own loss.
+    """
     horizon, chance = len(logits), log_probs(logits).sum(1).exp()
     at_most_power("the number of groups (by size)", len(reward), size, 300_000)
     rows = torch.cartesian_prod(*[torch.arange(len(reward))] * size).reshape(-1, size)
@@ -218,7 +235,9 @@ def group_gradient(recipe: AnyRecipe, logits: Logits, reward: Rewards, size: Cou
 def group_comparison(
     recipes: Sequence[AnyRecipe], logits: Logits, reward: Rewards, size: Count
 ) -> pd.DataFrame:
-    """One row per recipe: its expected update as a ``factor`` times the exact gradient, and the ``cosine`` between the two (1: same direction)."""
+    """One row per recipe: its expected update as a ``factor`` times the exact gradient, and the
+    ``cosine`` between the two (1: same direction).
+    """
     import pandas as pd
 
     exact, rows = exact_gradient(logits, reward), {}

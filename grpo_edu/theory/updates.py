@@ -1,4 +1,6 @@
-"""Several updates on one rollout, exactly: what the ratio and the clip do when the same completions are used again."""
+"""Several updates on one rollout, exactly: what the ratio and the clip do when the same completions
+are used again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def reuse(
     updates: Cap,
     momentum: Probability = 0.0,
 ) -> pd.DataFrame:
-    r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn, so nothing is random.
+    r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn,
+    so nothing is random.
 
     .. math:: v_k = \mu v_{k-1} - \nabla\mathcal L(\theta_{k-1}),\qquad \theta_k = \theta_{k-1} + \eta v_k
 
@@ -40,8 +43,10 @@ def reuse(
         updates: how often the rollout is used.
 
     Returns:
-        One row per update, as it stands when its gradient is taken: ``update`` (1 is on policy), ``loss``, ``gradient_norm``,
-        ``clip_fraction`` (completions whose gradient the clip took) and ``ratio_0`` … ``ratio_{N-1}``.
+        One row per update, as it stands when its gradient is taken: ``update`` (1 is on
+            policy), ``loss``, ``gradient_norm``,
+        ``clip_fraction`` (completions whose gradient the clip took) and ``ratio_0`` …
+        ``ratio_{N-1}``.
     """
     import pandas as pd
 
