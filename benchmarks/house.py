@@ -28,7 +28,8 @@ NO_CODE = {
 
 # Rooms from the ground up. A room imports from rooms above it in this list, not from its own line.
 ORDER = (
-    ("files", "checks", "draws", "settings", "statistics"),
+    ("checks",),
+    ("files", "draws", "settings", "statistics"),
     ("rollouts",),
     ("objective",),
     ("weights", "completions"),

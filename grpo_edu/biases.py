@@ -1,4 +1,6 @@
-"""The two biases of a recipe, read off its own weights. Nothing here is a list of what recipes are said to do. Level: exact."""
+"""The two biases of a recipe, read off its own weights. Nothing here is a list of what recipes are
+said to do. Level: exact.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,20 @@ from dataclasses import dataclass
 
 import torch
 
+from .checks import GroupSize, checked
+from .objective.catalog import AnyRecipe
 from .objective.probes import neutral_rollouts
-from .objective.recipe import Recipe
 from .theory.difficulty import prompt_weight
 from .weights import token_weights
 
 
 @dataclass(frozen=True)
 class LengthBias:
-    """Push on the last token of a completion four times longer, relative to the short one's: right and wrong answers of one prompt.
+    """Push on the last token of a completion four times longer, relative to the short one's: right
+    and wrong answers of one prompt.
 
-    1: no length bias inside a prompt. Below 1: short right answers gain, long wrong ones are spared. NaN: no push at all.
+    1: no length bias inside a prompt. Below 1: short right answers gain, long wrong ones are
+    spared. NaN: no push at all.
     """
 
     right: float
@@ -35,7 +40,9 @@ class LengthBias:
 
 @dataclass(frozen=True)
 class DifficultyBias:
-    """Expected weight of a prompt at pass rates 0.1 and 0.9, relative to 0.5, at a finite group size."""
+    """Expected weight of a prompt at pass rates 0.1 and 0.9, relative to 0.5, at a finite group
+    size.
+    """
 
     size: int
     hard: float
@@ -52,10 +59,13 @@ class DifficultyBias:
         )
 
 
-def length_bias(recipe: Recipe) -> LengthBias:
-    """Push on the last token of 20 over that on the last of 5, ratio 1, two right and two wrong completions in one prompt.
+@checked
+def length_bias(recipe: AnyRecipe) -> LengthBias:
+    """Push on the last token of 20 over that on the last of 5, ratio 1, two right and two wrong
+    completions in one prompt.
 
-    The last token, since credit that decays with distance (GAE, lambda < 1) is not a length bias of the aggregation.
+    The last token, since credit that decays with distance (GAE, lambda < 1) is not a length bias of
+    the aggregation.
     """
     rollouts = neutral_rollouts([5, 20, 5, 20], [1.0, 1.0, 0.0, 0.0], [0, 0, 0, 0], recipe)
     weights = token_weights(recipe, rollouts)[torch.arange(4), rollouts.lengths - 1]
@@ -67,7 +77,8 @@ def _ratio(a: float, b: float) -> float:
     return a / b if abs(b) > 1e-12 else math.nan
 
 
-def difficulty_bias(recipe: Recipe, size: int = 8) -> DifficultyBias:
+@checked
+def difficulty_bias(recipe: AnyRecipe, size: GroupSize = 8) -> DifficultyBias:
     """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
     middle = prompt_weight(recipe, 0.5, size)
     return DifficultyBias(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .checks import checked, one_of
+from .objective.catalog import AnyRecipe
 from .objective.recipe import AXES, Recipe
 from .rollouts import Rollouts
 
@@ -29,11 +31,13 @@ class Comparison:
 
     def differing(self) -> list[str]:
         """The axes on which the two make different choices."""
-        one, two = self.left.describe(), self.right.describe()
+        one, two = self.left.keys(), self.right.keys()
         return [axis for axis in AXES if one[axis] != two[axis]]
 
     def rows(self) -> list[tuple[str, str, str, bool]]:
-        """(axis, left, right, differs) for each axis that either of them uses, choices with their formulas."""
+        """(axis, left, right, differs) for each axis that either of them uses, choices with their
+        formulas.
+        """
         left, right, differ = _choices(self.left), _choices(self.right), self.differing()
         return [
             (a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"
@@ -65,26 +69,28 @@ class Comparison:
         return f"<table>{head}{cells}</table>"
 
 
-def compare(left: Recipe, right: Recipe, only: str | None = None) -> Comparison:
+@checked
+def compare(left: AnyRecipe, right: AnyRecipe, only: str | None = None) -> Comparison:
     """``compare(recipe("grpo"), recipe("dr_grpo"))``: which axes differ, with both formulas.
 
     Args:
         left, right: the recipes.
-        only: an axis; the right side is then the left recipe with this one choice taken from ``right``, the single change.
+        only: an axis; the right side is then the left recipe with this one choice taken from
+            ``right``, the single change.
 
     Raises:
         ValueError: no such axis.
     """
     if only is None:
         return Comparison(left, right)
-    if only not in AXES:
-        raise ValueError(f"only is '{only}': expected an axis, one of {', '.join(AXES)}.")
+    one_of("only", only, AXES)
     return Comparison(
         left, left.but(f"{left.name} with {right.name}'s {only}", **{only: getattr(right, only)})
     )
 
 
-def axis_table(recipes: Iterable[Recipe]) -> pd.DataFrame:
+@checked
+def axis_table(recipes: Iterable[AnyRecipe]) -> pd.DataFrame:
     """All recipes by axis: one row per recipe, one column per axis that any of them uses."""
     import pandas as pd
 
@@ -92,11 +98,14 @@ def axis_table(recipes: Iterable[Recipe]) -> pd.DataFrame:
     return table.loc[:, (table != table.iloc[0]).any() | (table.iloc[0] != "none")]
 
 
-def advantage_table(recipes: Iterable[Recipe], rollouts: Rollouts) -> pd.DataFrame:
-    """One row per completion (``group``, ``reward``, ``length``), one column per recipe: its advantage.
+@checked
+def advantage_table(recipes: Iterable[AnyRecipe], rollouts: Rollouts) -> pd.DataFrame:
+    """One row per completion (``group``, ``reward``, ``length``), one column per recipe: its
+    advantage.
 
     Raises:
-        ValueError: a recipe's advantage differs between the tokens of one completion; the ledger shows it token by token.
+        ValueError: a recipe's advantage differs between the tokens of one completion; the
+            ledger shows it token by token.
     """
     import pandas as pd
 

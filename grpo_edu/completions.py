@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import checked
 from .files import read_text
 from .rollouts import Rollouts
 
@@ -42,6 +43,7 @@ def shipped() -> Path:
     return Path(str(resources.files("grpo_edu"))) / "data" / "smollm2_arithmetic.jsonl"
 
 
+@checked
 def read_completions(
     path: str | Path | None = None, *, dtype: torch.dtype = torch.float64
 ) -> Rollouts:

@@ -1,4 +1,6 @@
-"""Rollouts: what one optimiser step learns from. Log-probs, mask, rewards and groups of N completions of at most T tokens."""
+"""Rollouts: what one optimiser step learns from. Log-probs, mask, rewards and groups of N
+completions of at most T tokens.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import check_of, instance, number, shown, whole_number
+
 PER_TOKEN = ("logp", "old_logp", "ref_logp", "sampler_logp", "token_reward", "value")
 PER_ROW = ("reward", "scored", "group", "truncated", "greedy_reward")
 
@@ -18,29 +22,40 @@ class Rollouts:
     """N completions of P prompts, with everything a loss of the GRPO family may look at.
 
     Args:
-        logp: ``[N, T]`` log-probability of each sampled token under the policy that is trained. May carry a graph.
-        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding, tool output: False).
+        logp: ``[N, T]`` log-probability of each sampled token under the policy that is trained.
+            May carry a graph.
+        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding,
+            tool output: False).
             Whatever stands under False is never read, NaN included.
-        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets advantage 0 and is left out of
+        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets
+            advantage 0 and is left out of
             the statistics of its group. Held in float32 or wider, whatever comes in.
         group: ``[N]`` integer, the prompt that each completion answers.
-        old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is on-policy, every ratio is 1.
+        old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is
+            on-policy, every ratio is 1.
         ref_logp: ``[N, T]`` under the frozen reference policy, for KL terms.
         sampler_logp: ``[N, T]`` under the engine that sampled, where it differs from ``old_logp``.
         truncated: ``[N]`` bool, True where the completion ran into the length limit.
-        reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not apply to that completion.
-        token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision); NaN where none is given.
+        reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not
+            apply to that completion.
+        token_reward: ``[N, T]`` reward given at a token (a step's end, in process supervision);
+            NaN where none is given.
         value: ``[N, T]`` value-model estimate of the state before each token.
         greedy_reward: ``[N]`` reward of the greedy completion of the row's prompt (ReMax).
-        given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the baseline ``given``.
-        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or one the user gives,
+        given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the
+            baseline ``given``.
+        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or
+            one the user gives,
             never the padded width ``mask.shape[1]``.
-        tokens: for each row the text of its tokens, at least as many as the mask has positions with True.
+        tokens: for each row the text of its tokens, at least as many as the mask has positions
+            with True.
         prompts: for each row the text of its prompt.
-        scored: ``[N]`` bool, made from the None rewards; give it only together with a reward tensor.
+        scored: ``[N]`` bool, made from the None rewards; give it only together with a reward
+            tensor.
 
     Raises:
-        ValueError, TypeError: with the argument, what was found, what was expected, and how to fix it.
+        ValueError, TypeError: with the argument, what was found, what was expected, and how to
+            fix it.
     """
 
     logp: Tensor
@@ -71,16 +86,15 @@ class Rollouts:
                 object.__setattr__(self, name, _at_least_float32(name, value))
         group: Any = self.group
         if not isinstance(group, Tensor):
-            if not all(isinstance(g, int) for g in group):
-                raise TypeError(
-                    f"group is {group!r}: expected whole numbers, the prompt of each completion."
-                )
-            object.__setattr__(self, "group", torch.as_tensor(group))
+            numbers = check_of(Sequence[int])("group", group)
+            object.__setattr__(self, "group", torch.as_tensor(numbers))
         _validate(self)
 
     @classmethod
     def unchecked(cls, **values: Any) -> Rollouts:
-        """Build without validation, for inner loops (``torch.vmap``) whose tensors were checked once outside."""
+        """Build without validation, for inner loops (``torch.vmap``) whose tensors were checked
+        once outside.
+        """
         self = object.__new__(cls)
         for field in fields(cls):
             object.__setattr__(self, field.name, values.get(field.name))
@@ -108,20 +122,20 @@ class Rollouts:
             lengths: N token counts.
             rewards: N rewards; None is "not scored".
             group: N prompt numbers; missing: one prompt.
-            ratio: importance ratio of every token, one number or one per completion; 1 is on-policy.
+            ratio: importance ratio of every token, one number or one per completion; 1 is
+                on-policy.
             logp: log-probability of every token.
             dtype: of the log-probs.
             others: any other field of ``Rollouts``.
         """
         lengths_t, width = _lengths(lengths)
+        if not instance("dtype", dtype, torch.dtype).is_floating_point:
+            raise TypeError(f"dtype is {dtype}: expected a floating point type.")
+        number("logp", logp, high=0.0)
         mask = torch.arange(width)[None, :] < lengths_t[:, None]
         new = torch.full(mask.shape, float(logp), dtype=dtype)
-        ratios = torch.as_tensor(ratio, dtype=dtype)
-        if (
-            ratios.ndim not in (0, 1)
-            or (ratios.ndim == 1 and len(ratios) != len(lengths))
-            or not (ratios > 0).all()
-        ):
+        ratios = _numbers("ratio", ratio, dtype)
+        if ratios.shape not in ((), (len(lengths),)) or not (ratios > 0).all():
             raise ValueError(
                 f"ratio is {ratio}: expected one positive number, or one per completion ({len(lengths)})."
             )
@@ -133,20 +147,28 @@ class Rollouts:
             others["old_logp"] = (new - ratios.log().reshape(-1, 1)).clamp(max=0.0)
             new = others["old_logp"] + ratios.log().reshape(-1, 1)
         if "given_advantage" in others:
-            others["given_advantage"] = torch.as_tensor(others["given_advantage"], dtype=dtype)
-        groups = (
-            torch.zeros(len(lengths), dtype=torch.long) if group is None else torch.as_tensor(group)
+            others["given_advantage"] = _numbers(
+                "given_advantage", others["given_advantage"], dtype
+            )
+        if group is None:
+            group = [0] * len(lengths)
+        reward, scored = _rewards(rewards, None)
+        return cls(
+            logp=new,
+            mask=mask,
+            reward=reward.to(dtype),
+            group=group,  # type: ignore[arg-type]
+            scored=scored,
+            **others,
         )
-        reward = (
-            rewards if any(r is None for r in rewards) else torch.as_tensor(rewards, dtype=dtype)
-        )
-        return cls(logp=new, mask=mask, reward=reward, group=groups, **others)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.mask)
 
     def __getitem__(self, rows: Tensor | slice) -> Rollouts:
-        """The given rows (a slice, indices or a bool mask), for one micro-batch. Not validated again."""
+        """The given rows (a slice, indices or a bool mask), for one micro-batch. Not validated
+        again.
+        """
         index = torch.arange(len(self), device=self.mask.device)[rows]
         if index.ndim != 1:
             raise TypeError(
@@ -167,7 +189,9 @@ class Rollouts:
         return replace(self, logp=logp)
 
     def to(self, where: torch.device | str | torch.dtype) -> Rollouts:
-        """Moved to a device, or with every floating tensor in another dtype (rewards stay at least float32)."""
+        """Moved to a device, or with every floating tensor in another dtype (rewards stay at least
+        float32).
+        """
         moved = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -187,12 +211,28 @@ class Rollouts:
 
 def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
     """Token counts as a tensor, and the padded width."""
-    values = torch.as_tensor(lengths)
-    if values.ndim != 1 or len(values) == 0 or values.is_floating_point() or (values < 0).any():
+    if isinstance(lengths, Sequence) and not isinstance(lengths, str) and len(lengths):
+        lengths = torch.as_tensor([whole_number("lengths", n, 0, 10**8) for n in lengths])  # type: ignore[assignment]
+    values: Any = lengths
+    right = isinstance(values, Tensor) and values.ndim == 1 and len(values) > 0
+    if not right or values.dtype not in (torch.int32, torch.int64) or (values < 0).any():
         raise ValueError(
-            f"lengths is {lengths}: expected a non-empty list of whole numbers >= 0, one per completion."
+            f"lengths is {shown(lengths)}: expected a non-empty list of whole numbers >= 0, one per completion."
+        )
+    if len(values) * int(values.max()) > 10**8:
+        raise ValueError(
+            f"lengths are {len(values)} with up to {int(values.max())} tokens: expected at most 1e8 tokens in all."
         )
     return values, max(1, int(values.max()))
+
+
+def _numbers(name: str, value: Any, dtype: torch.dtype) -> Tensor:
+    """A number, a list of numbers (or of lists of them) or a tensor, as a tensor."""
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+        return torch.stack(
+            [_numbers(f"{name}[{i}]", entry, dtype) for i, entry in enumerate(value)]
+        )
+    return torch.as_tensor(value if isinstance(value, Tensor) else number(name, value), dtype=dtype)
 
 
 def _rewards(reward: Any, scored: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -249,16 +289,16 @@ def _validate(rollouts: Rollouts) -> None:
     for name in ("logp", "old_logp", "ref_logp", "sampler_logp"):
         _check_log_probs(name, getattr(rollouts, name), mask)
     _check_finite(rollouts)
-    if rollouts.group.is_floating_point() or rollouts.group.dtype == torch.bool:
+    group = rollouts.group
+    if group.is_floating_point() or group.is_complex() or group.dtype == torch.bool:
         raise TypeError(
-            f"group has dtype {rollouts.group.dtype}: expected whole numbers, the prompt of each completion."
+            f"group has dtype {group.dtype}: expected whole numbers, the prompt of each completion."
         )
     limit = rollouts.max_new_tokens
-    if limit is not None and (
-        not hasattr(limit, "__index__") or limit < int(mask.sum(dim=1).max())
-    ):
+    longest = int(mask.sum(dim=1).max())
+    if limit is not None and whole_number("max_new_tokens", limit) < longest:
         raise ValueError(
-            f"max_new_tokens is {limit} but the longest completion has {int(mask.sum(dim=1).max())} trained tokens: "
+            f"max_new_tokens is {limit} but the longest completion has {longest} trained tokens: "
             "expected a whole number that no completion exceeds. Give the sampler's own limit."
         )
     _check_texts(rollouts, mask)
@@ -279,10 +319,8 @@ def _check_shapes(rollouts: Rollouts) -> None:
     for field in fields(rollouts):
         value = getattr(rollouts, field.name)
         if not isinstance(value, Tensor):
-            if field.name in (*PER_TOKEN, *PER_ROW) and value is not None:
-                raise TypeError(
-                    f"{field.name} is a {type(value).__name__}: expected a torch.Tensor."
-                )
+            if field.name == "logp" or (field.name in (*PER_TOKEN, *PER_ROW) and value is not None):
+                raise TypeError(f"{field.name} is {shown(value)}: expected a torch.Tensor.")
             continue
         shape = list(value.shape)
         if field.name in PER_TOKEN and shape != [n, t]:
@@ -322,6 +360,11 @@ def _check_log_probs(name: str, value: Tensor | None, mask: Tensor) -> None:
             f"{name} is {value.detach()[where].item()} at completion {where[0]}, token {where[1]}: expected a finite "
             "log-probability on every trained token. Mask the token, or look for log(0) and overflow upstream."
         )
+    if (live.abs() > _largest(value)).any():
+        raise ValueError(
+            f"{name} holds {live.min().item()}: expected numbers of size at most {_largest(value):g}, "
+            "since their squares must be finite."
+        )
     if (live > 1e-5).any():
         where = tuple(((value.detach() > 1e-5) & mask).nonzero()[0].tolist())
         raise ValueError(
@@ -355,13 +398,30 @@ def _check_finite(rollouts: Rollouts) -> None:
                 f"{name} holds {found}: expected finite numbers. Where a completion could not be scored, give None in a "
                 "list of rewards (it is then left out of its group); a 0 would punish or reward it."
             )
+        if (read.abs() > _largest(value)).any():
+            raise ValueError(
+                f"{name} holds {read[read.abs() > _largest(value)][0].item()}: expected numbers of size at most "
+                f"{_largest(value):g} in {value.dtype}, since a std adds their squares, which must not "
+                "overflow. Divide the rewards by a constant."
+            )
+
+
+def _largest(value: Tensor) -> float:
+    """1e100 in float64, 1e15 in narrower types: sums of squares of a million such numbers are
+    finite (1e308, 3e38).
+    """
+    return 1e100 if value.dtype == torch.float64 else 1e15
 
 
 def _check_texts(rollouts: Rollouts, mask: Tensor) -> None:
     """Token texts reach as far as the mask does."""
     for name in ("tokens", "prompts"):
         texts = getattr(rollouts, name)
-        if texts is not None and len(texts) != len(mask):
+        if texts is None:
+            continue
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise TypeError(f"{name} is {shown(texts)}: expected a list, one entry per completion.")
+        if len(texts) != len(mask):
             raise ValueError(
                 f"{name} has {len(texts)} entries but mask has {len(mask)} completions: one per completion."
             )
@@ -369,6 +429,8 @@ def _check_texts(rollouts: Rollouts, mask: Tensor) -> None:
         return
     last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1).tolist()
     for i, (row, needed) in enumerate(zip(rollouts.tokens, last, strict=True)):
+        if isinstance(row, str) or not isinstance(row, Sequence):
+            raise TypeError(f"tokens[{i}] is {shown(row)}: expected a list of texts.")
         if len(row) < needed:
             raise ValueError(
                 f"tokens[{i}] has {len(row)} texts but the mask reaches token {needed}: give one text each."

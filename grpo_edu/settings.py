@@ -1,12 +1,13 @@
-"""Settings of a training run: a field with its meaning, and the checks that toys and language
+"""Settings of a training run: a field with its meaning, and the check that toys and language
 models share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import field
 from typing import Any
+
+from .checks import one_of, positive, whole_number
 
 OPTIMIZERS = ("sgd", "adamw")
 
@@ -17,28 +18,6 @@ def setting(default: Any, meaning: str, flags: str = "") -> Any:
     ``flags``: how a yes-or-no option is written.
     """
     return field(default=default, metadata={"meaning": meaning, "flags": flags})
-
-
-def whole(name: str, value: Any, least: int) -> None:
-    """A whole number from ``least`` on, or a ValueError that says so."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}: expected a whole number of at least {least}.")
-
-
-def positive(name: str, value: Any, hint: str = "") -> None:
-    """A finite number above 0, or a ValueError that says so.
-
-    ``hint`` goes behind "a positive number".
-    """
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < float("inf"):
-        raise ValueError(f"{name} is {value!r}: expected a positive number{hint}.")
-
-
-def one_of(name: str, value: str, names: Collection[str]) -> None:
-    """One of the names, or a ValueError that lists them."""
-    if value not in names:
-        raise ValueError(f"{name} is {value!r}: expected one of {', '.join(names)}.")
 
 
 def check_training(settings: Any, **least: int) -> None:
@@ -54,7 +33,7 @@ def check_training(settings: Any, **least: int) -> None:
     """
     counts = {"steps": 1, "prompts": 1, "samples": 2, "updates": 1, "micro_batches": 1}
     for name, smallest in {**counts, **least}.items():
-        whole(name, getattr(settings, name), smallest)
+        whole_number(name, getattr(settings, name), smallest)
     positive("learning_rate", settings.learning_rate)
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
     if settings.max_norm is not None:

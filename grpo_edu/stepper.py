@@ -7,6 +7,7 @@ from html import escape
 
 from torch import Tensor
 
+from .checks import checked
 from .objective import axes
 from .objective.numbers import Numbers, short
 from .objective.recipe import Recipe
@@ -50,6 +51,7 @@ class Stepped:
         return f"<p>{escape(self.recipe.name)}: completion {self.completion}, token {self.position}</p><table>{head}{rows}</table>"
 
 
+@checked
 def step_through(
     recipe: Recipe,
     rollouts: Rollouts,
@@ -57,7 +59,8 @@ def step_through(
     position: int,
     micro_batch: Tensor | None = None,
 ) -> Stepped:
-    """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its gradient weight.
+    """Reward → advantage → ratio → gate → KL → W → weight of one token; the last line is its
+    gradient weight.
 
     Args:
         recipe: the loss.

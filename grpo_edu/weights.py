@@ -1,8 +1,10 @@
 r"""The push on every token (its gradient weight), and the ledger that explains it factor by factor.
 
 The push on a token is :math:`-\partial \mathcal{L} / \partial \log\pi_\theta(o_{it})`: how hard one optimiser
-step moves its log-probability, up where positive and down where negative. Every argument about GRPO and
-its variants is about this number. ``Push`` holds it for one recipe and one step, computed once; tables,
+step moves its log-probability, up where positive and down where negative. Every argument about GRPO
+and
+its variants is about this number. ``Push`` holds it for one recipe and one step, computed once;
+tables,
 plots, pages and widgets take a ``Push``.
 """
 
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .checks import instance
+from .checks import Count, checked
 from .objective import axes
 from .objective.catalog import as_recipe
 from .objective.kl import slope_of
@@ -47,6 +49,7 @@ class Push:
     token: Tensor
 
     @classmethod
+    @checked
     def of(
         cls, recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
     ) -> Push:
@@ -55,14 +58,14 @@ class Push:
         Args:
             recipe: the loss.
             rollouts: every completion of one optimiser step.
-            micro_batch: ``[N]`` micro-batch of each completion; only the micro-batch scope looks at it.
+            micro_batch: ``[N]`` micro-batch of each completion; only the micro-batch scope
+                looks at it.
 
         Raises:
             TypeError, LookupError: no recipe, or no recipe of this name.
             ValueError: the recipe needs a field that the rollouts lack.
         """
         loss = as_recipe(recipe)
-        rollouts = instance("rollouts", rollouts, Rollouts)
         plan = loss.plan(rollouts, micro_batch)
         known = rollouts.logp.dtype in (torch.float32, torch.float64)
         leaf = rollouts.logp.detach().to(rollouts.logp.dtype if known else torch.float32)
@@ -76,7 +79,9 @@ class Push:
 
     @cached_property
     def share(self) -> Tensor:
-        """``[N, T]`` float64: each token's signed part of the step's total |push|; 0 where there is none."""
+        """``[N, T]`` float64: each token's signed part of the step's total |push|; 0 where there is
+        none.
+        """
         push = self.token.double()
         return push / push.abs().sum().clamp(min=torch.finfo(torch.float64).tiny)
 
@@ -99,9 +104,12 @@ class Push:
     def ledger(self) -> pd.DataFrame:
         """One row per trained token: why its push is what it is.
 
-        Columns: ``completion``, ``position``, ``token`` (where texts are known), ``group``, ``reward``,
-        ``advantage``, ``W``, ``ratio``, ``gate``, ``kl``, ``push`` = advantage · W · ratio · gate + kl
-        (with an importance correction also ``correction``, one more factor), and ``share``, the token's
+        Columns: ``completion``, ``position``, ``token`` (where texts are known), ``group``,
+            ``reward``,
+        ``advantage``, ``W``, ``ratio``, ``gate``, ``kl``, ``push`` = advantage · W · ratio · gate +
+        kl
+        (with an importance correction also ``correction``, one more factor), and ``share``, the
+        token's
         signed part of the step's total |push|. A token that a filter took out has W 0 and push 0;
         an unscored completion has reward NaN.
         """
@@ -119,9 +127,11 @@ class Push:
         return table
 
     def summary(self) -> pd.DataFrame:
-        """One row per completion: ``completion, group, reward, length, advantage, push_per_token, share``.
+        """One row per completion: ``completion, group, reward, length, advantage, push_per_token,
+        share``.
 
-        ``advantage`` and ``push_per_token`` are means over its tokens, ``share`` is the completion's
+        ``advantage`` and ``push_per_token`` are means over its tokens, ``share`` is the
+        completion's
         signed part of the step's total |push|. A completion without a trained token has push 0.
         """
         import pandas as pd
@@ -169,7 +179,8 @@ def summary(
     return Push.of(recipe, rollouts, micro_batch).summary()
 
 
-def split(rows: int, parts: int) -> Tensor:
+@checked
+def split(rows: Count, parts: int) -> Tensor:
     """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
     if not 1 <= parts <= rows:
         raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")
@@ -178,10 +189,13 @@ def split(rows: int, parts: int) -> Tensor:
 
 
 def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]:
-    r"""The factors of the push, each ``[N, T]``, from hand-written derivatives; autograd is not used.
+    r"""The factors of the push, each ``[N, T]``, from hand-written derivatives; autograd is not
+    used.
 
-    Keys: ``advantage``, ``W``, ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own W); with an
-    importance correction also ``correction``, one more factor. The push is their product plus ``kl``.
+    Keys: ``advantage``, ``W``, ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own
+    W); with an
+    importance correction also ``correction``, one more factor. The push is their product plus
+    ``kl``.
 
     Raises:
         TypeError: a surrogate or KL term of your own without a hand-written derivative.
@@ -207,7 +221,8 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
 def _shared(recipe: Recipe, plan: Plan, inputs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
     """W and the importance correction of each token, as its push sees them.
 
-    A surrogate with one ratio per completion mixes what its tokens carry: each token is pushed by the
+    A surrogate with one ratio per completion mixes what its tokens carry: each token is pushed by
+    the
     completion's mean of W, and of W times the correction.
     """
     W = plan.W.to(inputs["logp"].dtype)

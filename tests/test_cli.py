@@ -94,7 +94,7 @@ def test_weights_tells_that_a_kl_term_was_left_out(tmp_path):
         (["recipes", "grpo", "--token", "a"], "expected completion,position"),
         (["recipes", "grpo", "--token", "0,79"], "not a trained token"),
         (["compare", "grpo", "nope"], "no recipe named 'nope'"),
-        (["compare", "grpo", "rloo", "--only", "loss"], "expected an axis"),
+        (["compare", "grpo", "rloo", "--only", "loss"], "only is 'loss': expected one of rewards"),
         (["weights", "missing.jsonl"], "no completions file"),
         (["weights", "--recipe", "remax"], "greedy_reward"),
         (["weights", "--group", "99"], "expected one of 0 to 9"),

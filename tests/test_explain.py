@@ -521,7 +521,7 @@ def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
         ("GRPOConfig(epsilon=[1, 2])", None, None, ValueError, "epsilon is '[1, 2]': expected a number"),
         ("GRPOConfig(beta=None)", None, None, ValueError, "beta is null: expected a number"),
         ("epsilon: nan\nloss_type: grpo\n", None, None, ValueError, "epsilon is 'nan': expected a number"),
-        ("GRPOConfig(loss_type='dr_grpo', max_completion_length=0)", None, None, ValueError, "has length 0: expected a positive"),
+        ("GRPOConfig(loss_type='dr_grpo', max_completion_length=0)", None, None, ValueError, "length is 0: expected a number"),
         ("GRPOConfig(" + "-" * 50_000 + "1)", None, None, ValueError, "nested too deeply"),
         ("a: &a\n  b: *a\n  loss_type: grpo\n", None, None, ValueError, "nested too deeply"),
         ("x: [1]\n? [a, b]\n: 3\nloss_type: grpo\n", None, None, None, ""),

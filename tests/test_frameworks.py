@@ -282,7 +282,7 @@ def test_a_fork_s_table_without_a_fork_is_refused() -> None:
         (lambda: preset(None, "trl"), KeyError, "has no preset 'None'"),  # type: ignore[arg-type]
         (lambda: presets("trl", 1.16), TypeError, "version is 1.16: expected a text"),  # type: ignore[arg-type]
         (lambda: effective_table("grop"), KeyError, "no framework has a preset named 'grop'"),
-        (lambda: effective_table(3), KeyError, "named '3'"),  # type: ignore[arg-type]
+        (lambda: effective_table(3), TypeError, "name is 3: expected a text"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_named(call: Callable, error: type, said: str) -> None:

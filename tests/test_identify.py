@@ -400,7 +400,9 @@ def test_a_function_that_raises_or_returns_no_scalar_is_said_in_words() -> None:
         identify(torn)
 
 
-@pytest.mark.parametrize("wrong", [None, 3, "grpo", print, torch.sum], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [None, 3, "grpo", print, torch.sum], ids=lambda x: getattr(x, "__name__", str(x))
+)
 def test_what_is_no_function_with_named_arguments_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match=r"loss_fn is|the loss has no argument for logp"):
         identify(wrong)

@@ -359,7 +359,7 @@ def test_noise_in_the_rewards_is_blown_up_by_a_tiny_eps(scale, high, low):
     # B17: rewards 1, 1.00001, 1.00002, 1.00003
     rewards = [1 + i * 1e-5 for i in range(4)]
     assert advantages(rewards, scale=scale) == near([-high, -low, low, high], rel=1e-6)
-    centred = advantages(rewards, scale=lambda advantage: advantage)
+    centred = advantages(rewards, scale=lambda centred: centred)
     assert centred == near([-1.5e-5, -5e-6, 5e-6, 1.5e-5], rel=1e-6)
 
 
@@ -422,7 +422,7 @@ def test_the_scale_of_a_reward_cancels_in_the_std_up_to_eps():
     # B22 a: x10: 7.5/5.0001 = 1.49997. x.001: .00075/.0006 = 1.25, eps matters. Without std x10 gives 7.5.
     assert advantages([10, 0, 0, 0])[0] == near(7.5 / 5.0001)
     assert advantages([0.001, 0, 0, 0])[0] == near(1.25)
-    assert advantages([10, 0, 0, 0], scale=lambda advantage: advantage)[0] == near(7.5)
+    assert advantages([10, 0, 0, 0], scale=lambda centred: centred)[0] == near(7.5)
 
 
 def test_the_advantage_of_a_weighted_sum_of_two_rewards():
@@ -433,7 +433,7 @@ def test_the_advantage_of_a_weighted_sum_of_two_rewards():
     )
 
 
-def decoupled(parts, group=None, scale=lambda advantage: advantage, eps=1e-4, weights=None):
+def decoupled(parts, group=None, scale=lambda centred: centred, eps=1e-4, weights=None):
     """GDPO's advantages; only the reward parts are looked at."""
     rollouts = Rollouts.from_lengths(
         [1] * len(parts), [0] * len(parts), group, reward_parts=torch.tensor(parts).double()

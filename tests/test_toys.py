@@ -650,9 +650,9 @@ def test_a_bad_option_is_one_line_that_names_the_good_ones(arguments, said):
         ),
         (
             lambda: Stopping(hazard_right=0.0),
-            "hazard_right is 0.0: expected a probability between 0 and 1",
+            "hazard_right is 0.0: expected a number from 1e-09",
         ),
-        (lambda: Stopping(right=(0.5, 1.0)), "right is"),
+        (lambda: Stopping(right=(0.5, 1.0)), "right[1] is 1.0"),
         (lambda: Difficulty(hardest=0.9, easiest=0.1), "0 < hardest <= easiest < 1"),
         (lambda: Difficulty(buckets=99), "buckets is 99"),
         (lambda: Arms(arms=5, right=5), "fewer than arms = 5"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..checks import checked
 from ..lm import analysis
 from ..lm.experiments import read
 from ..plots import lm as plots
@@ -15,6 +16,7 @@ RECORDED = COMMITTED / "data" / "lm"
 CONTROL = "control: "  # before the name of an arm that ran in ``length-control``
 
 
+@checked
 def recorded(name: str) -> pd.DataFrame:
     """The runs of an experiment, as committed.
 

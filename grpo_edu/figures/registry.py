@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ..checks import checked
 from ..files import replacing
 from ..plots.style import evidence, headline, styled
 
@@ -95,6 +96,7 @@ def figure(**fields: Any) -> Callable[[Drawing], Drawing]:
     return register
 
 
+@checked
 def recorded_table(name: str) -> pd.DataFrame:
     """The committed table of a figure, from the repository's ``figures/data``.
 

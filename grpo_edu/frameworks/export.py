@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..checks import checked
 from ..objective import axes
 from ..objective.axes import Choice
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import AXES, Recipe
 from ..objective.rewards import overlong_penalty
 from . import labels
@@ -69,7 +71,8 @@ class Exported:
         return "\n".join([*missing, *differs, self.text])
 
 
-def export(recipe: Recipe, to: str, version: str | None = None) -> Exported:
+@checked
+def export(recipe: AnyRecipe, to: str, version: str | None = None) -> Exported:
     """The settings of ``trl``, ``verl`` or ``openrlhf`` that come nearest to a recipe.
 
     Args:
@@ -152,7 +155,10 @@ def _nearest(table: Framework, recipe: Recipe, version: str) -> Options:
     """
 
     def score(options: Options) -> tuple[int, int, int]:
-        got, left_out = read_recipe(table, options, version)
+        try:
+            got, left_out = read_recipe(table, options, version)
+        except (TypeError, ValueError):  # an option without the other one that it needs
+            return 1000, 0, 0
         wrong = sum(not _same_formula(recipe, got, axis) for axis in AXES) + 10 * len(left_out)
         settings = sum(_differing_settings(recipe, got, axis) for axis in AXES)
         return wrong, settings, len(options)

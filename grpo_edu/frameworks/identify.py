@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import checked
 from ..objective import advantages as adv
 from ..objective import aggregation as agg
 from ..objective import axes, kl
@@ -187,6 +188,7 @@ def _parameters(loss_fn: Any) -> dict[str, inspect.Parameter]:
         ) from None
 
 
+@checked
 def identify(loss_fn: Callable[..., Any], **settings: Any) -> Identified:
     """Probe a loss function and say what it is.
 
@@ -526,7 +528,7 @@ def _token_surrogate(curves: dict[float, Curve], faults: list[str], evidence: Ev
         return partial(sur.dual_clip, **clip, cap=round(down_high, 6))
     if follows[0] == follows[1] and all(_flat(curve, up_low, up_high) for curve in (up, down)):
         if up(up_high * 1.02) != 0:
-            return partial(sur.cispo, low=round(up_low, 8), high=round(up_high, 8))
+            return partial(sur.cispo, low=round(up_low, 6), high=round(up_high, 6))
         faults.append(f"clipped on both sides whatever the sign of A: {_band(follows[0])}")
     elif up_low > 0 and up_high == math.inf and down_low == 0:
         faults.append("the clip is upside down: min and max are swapped")

@@ -14,6 +14,7 @@ from functools import cache, partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..checks import instance
 from ..objective.axes import Choice
 from ..objective.recipe import Recipe, RecipeWarning
 from .data_files import MANY, Fork, Framework, Preset, Rule, Since, choice_named, parse
@@ -47,16 +48,20 @@ class LeftOut(NamedTuple):
         return f"{self.axis}: {self.reason}" + (f" (line {self.line})" if self.line else "")
 
 
-@cache
 def framework(name: str) -> Framework:
     """The tables of a framework by name: ``framework("trl")``.
 
     Raises:
         KeyError: there is no data file of that name; the message lists those there are.
     """
-    if str(name).lower() not in FRAMEWORKS:
+    key = str(name).lower()
+    if key not in FRAMEWORKS:
         raise KeyError(f"no framework named '{name}'. Known: {', '.join(FRAMEWORKS)}.")
-    file = f"{name.lower()}.toml"
+    return _parsed(f"{key}.toml")
+
+
+@cache
+def _parsed(file: str) -> Framework:
     return parse((DATA / file).read_text(encoding="utf-8"), file)
 
 
@@ -269,6 +274,7 @@ def versions_of(name: str) -> list[str]:
 
     One for each version at which it became another recipe, and one for each commit that is known.
     """
+    instance("name", name, str)
     places = []
     for who in FRAMEWORKS:
         table = framework(who)

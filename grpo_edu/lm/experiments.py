@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from tqdm import tqdm
 
+from ..checks import checked, one_of
 from ..files import replacing
 from ..objective import advantages
 from ..objective.catalog import STD, recipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..settings import one_of
 from . import lab
 from .loop import Settings, Trainer, TrainingStep
 from .versions import versions
@@ -307,6 +307,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 
 
+@checked
 def experiment(name: str, quick: bool = False) -> Experiment:
     """An experiment by name; ``quick``: fewer arms, seeds and steps, at most 3 minutes on two
     cores.
@@ -314,7 +315,7 @@ def experiment(name: str, quick: bool = False) -> Experiment:
     Raises:
         ValueError: no such experiment.
     """
-    one_of("experiment", name, EXPERIMENTS)
+    one_of("experiment name", name, EXPERIMENTS)
     return replace(EXPERIMENTS[name], **QUICK[name]) if quick else EXPERIMENTS[name]
 
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..settings import one_of
+from ..checks import checked, one_of
 from .generate import Environment
 from .tasks import Question, Task
 
@@ -113,6 +113,7 @@ def slips(variant: str) -> dict[int, float]:
     return CONSTANT_SLIP if variant == "rising" else SLIP
 
 
+@checked
 def task(variant: str = "after") -> Task:
     """The lab task; levels take turns, digits are drawn."""
 
@@ -134,6 +135,7 @@ def question(level: int, generator: torch.Generator) -> Question:
     return Question("".join(map(str, digits)) + "=", "".join(map(str, sorted(digits))), level)
 
 
+@checked
 def reward(completion: str, answer: str) -> float:
     """1.0 if what stands before #, dots aside, is the sorted list.
 
@@ -144,7 +146,7 @@ def reward(completion: str, answer: str) -> float:
 
 
 def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
-    """The trembling hand: a random digit in place of the last digit of the list, when it is drawn."""
+    """The trembling hand: a random digit in place of the last one of the list, when it is drawn."""
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
 
@@ -175,6 +177,7 @@ def warm_start_path(variant: str, number: int) -> Path:
     return Path(str(resources.files("grpo_edu"))) / "data" / f"lab_{variant}_{number}.safetensors"
 
 
+@checked
 def warm_start(variant: str = "after", number: int = 0) -> tuple[Any, Any]:
     """A shipped warm start and its tokenizer. Weights are stored in float16 and loaded in float32.
 

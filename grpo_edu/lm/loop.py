@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from ..checks import positive, whole_number
 from ..draws import generator_of, shuffled
 from ..objective.groups import is_dead
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
-from ..settings import check_training, positive, setting, whole
+from ..settings import check_training, setting
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
@@ -68,7 +69,7 @@ class Settings:
         check_training(self, refill=0, seed=0)
         positive("temperature", self.temperature)
         if self.max_new_tokens is not None:
-            whole("max_new_tokens", self.max_new_tokens, 1)
+            whole_number("max_new_tokens", self.max_new_tokens, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ..checks import one_of, positive, whole_number
 from ..completions import completion_row
 from ..draws import generator_of
 from ..files import json_line, write_json_lines
-from ..settings import one_of, positive, whole
 from .checkers import CHECKERS, Checker
 from .generate import Completions, generate
 from .models import load
@@ -267,7 +267,7 @@ def _append(
 
 def _check_sampling(max_new_tokens: int, temperature: float, stop: Sequence[str]) -> None:
     """The arguments of ``sample`` that are numbers and texts."""
-    whole("max_new_tokens", max_new_tokens, 1)
+    whole_number("max_new_tokens", max_new_tokens, 1)
     hint = "; for nearly greedy completions use a small one such as 0.1"
     positive("temperature", temperature, hint)
     if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
@@ -280,8 +280,8 @@ def _check_run(
     samples_per_prompt: int, seed: int, checker: str, out: Path, overwrite: bool
 ) -> None:
     """The other arguments of ``sample_file``."""
-    whole("samples_per_prompt", samples_per_prompt, 1)
-    whole("seed", seed, 0)
+    whole_number("samples_per_prompt", samples_per_prompt, 1)
+    whole_number("seed", seed, 0)
     if seed >= 2**40:
         raise ValueError(f"seed is {seed}: expected a whole number from 0 to 2**40.")
     one_of("checker", checker, CHECKERS)

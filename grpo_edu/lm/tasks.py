@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from ..checks import one_of
 from ..files import read_text
-from ..settings import one_of
 from .checkers import CHECKERS, NUMBER
 from .generate import Environment
 from .prompts import read_prompts

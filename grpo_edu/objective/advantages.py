@@ -3,8 +3,10 @@ r"""Advantage = baseline, then scale.
 A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or ``[N, T]`` where credit differs
 by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
 
-``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered out of the baseline.
-``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is added to the std, differs in every framework.
+``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered
+out of the baseline.
+``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is added to the std,
+differs in every framework.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def no_baseline(reward: Tensor) -> Tensor:
     numbers=lambda n: short(n.centred),
 )
 def given(given_advantage: Tensor) -> Tensor:
-    """Advantages computed elsewhere: ``rollouts.given_advantage``, ``[N]`` or ``[N, T]``, as a value model would give them."""
+    """Advantages computed elsewhere: ``rollouts.given_advantage``, ``[N]`` or ``[N, T]``, as a
+    value model would give them.
+    """
     return given_advantage
 
 
@@ -83,7 +87,8 @@ def group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     Raises:
         ValueError: a group has one row.
 
-    Source: DeepSeekMath (arXiv 2402.03300) §4.1.2; alone, without a scale: Dr. GRPO (arXiv 2503.20783).
+    Source: DeepSeekMath (arXiv 2402.03300) §4.1.2; alone, without a scale: Dr. GRPO (arXiv
+    2503.20783).
     """
     _need_peers("group_mean", group)
     centred = reward - groups.mean(reward, group, counted)
@@ -120,13 +125,15 @@ def leave_one_out(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     numbers=_minus_mean(lambda n: _batch_rewards(n)),
 )
 def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
-    r"""Compared with the whole batch: completions of easy prompts come out good and of hard prompts bad, whatever they did.
+    r"""Compared with the whole batch: completions of easy prompts come out good and of hard prompts
+    bad, whatever they did.
 
     .. math:: A_i = r_i - \frac{1}{N}\sum_j r_j
 
         r  1 1 1 0 | 0 0 0 0   ->   A  .625 .625 .625 -.375 | -.375 -.375 -.375 -.375
 
-    Source: the plain REINFORCE baseline; in place of the group mean it is a known mistake (flow_grpo issue 46, MetaClaw issue 58).
+    Source: the plain REINFORCE baseline; in place of the group mean it is a known mistake
+    (flow_grpo issue 46, MetaClaw issue 58).
     """
     return reward - groups.mean(reward, _everyone(counted), counted)
 
@@ -175,7 +182,8 @@ def group_std(
 
     .. math:: A_i \;/\; \Big(\sqrt{\tfrac{1}{G-\mathrm{ddof}}\textstyle\sum_{j \in q(i)} (r_j-\bar r)^2} + \epsilon\Big)
 
-    A group whose rewards are all equal gets 0, whatever ``eps`` is. For right/wrong rewards the smallest std, so the largest
+    A group whose rewards are all equal gets 0, whatever ``eps`` is. For right/wrong rewards the
+    smallest std, so the largest
     weight, belongs to prompts that are almost always or almost never solved.
 
         r  1 0 0 0, ddof 1, eps 0   ->   A  1.5 -.5 -.5 -.5
@@ -183,9 +191,11 @@ def group_std(
     Args:
         centred: ``[N]`` centred advantages.
         reward, group, counted: ``[N]``.
-        ddof: 1 divides by G-1 (torch's default: TRL, verl, OpenRLHF), 0 by G (numpy's: open-instruct, TRL's async trainer).
+        ddof: 1 divides by G-1 (torch's default: TRL, verl, OpenRLHF), 0 by G (numpy's:
+            open-instruct, TRL's async trainer).
         eps: added to the std. 1e-4 TRL, 1e-6 verl, 1e-8 oat, 1e-9 OpenRLHF; the papers print none.
-        alone: the std that a group of one is given (verl: 1); None: 0, as for any group without spread.
+        alone: the std that a group of one is given (verl: 1); None: 0, as for any group without
+            spread.
 
     Source: DeepSeekMath (arXiv 2402.03300) §4.1.2.
     """
@@ -196,12 +206,16 @@ def group_std(
 
 
 def _everyone(rows: Tensor) -> Tensor:
-    """One group that holds every row. A new tensor, so that under ``torch.vmap`` it is not batched like the data."""
+    """One group that holds every row. A new tensor, so that under ``torch.vmap`` it is not batched
+    like the data.
+    """
     return torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
 
 def _divided(centred: Tensor, spread: Tensor, eps: float) -> Tensor:
-    """``centred / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``centred`` ``[N]`` or ``[N, T]``."""
+    """``centred / (spread + eps)``, 0 where the spread is 0; ``spread`` is ``[N]``, ``centred``
+    ``[N]`` or ``[N, T]``.
+    """
     scale = torch.where(spread > 0, 1 / torch.where(spread > 0, spread + eps, 1.0), 0.0)
     return centred * (scale if centred.ndim == 1 else scale[:, None])
 
@@ -238,7 +252,8 @@ def _length_weighted(n: Numbers) -> str:
     numbers=_length_weighted,
 )
 def length_weighted_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
-    r"""The mean weighted by length: the baseline of least variance where a score's variance grows with its length.
+    r"""The mean weighted by length: the baseline of least variance where a score's variance grows
+    with its length.
 
     .. math:: A_i = r_i - \frac{\sum_j |o_j| r_j}{\sum_j |o_j|}
 
@@ -272,11 +287,13 @@ def _live_group_mean(n: Numbers) -> str:
     numbers=_live_group_mean,
 )
 def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
-    r"""Group-mean centring, made up for the dead groups: scaled by all rows over rows in live groups.
+    r"""Group-mean centring, made up for the dead groups: scaled by all rows over rows in live
+    groups.
 
     .. math:: A_i = \frac{N}{N_{live}} (r_i - \bar r)
 
-    Source: GPG (arXiv 2504.02546), its correction of the gradient for groups without a signal, with F_norm = 1. (verl's ``gpg`` counts
+    Source: GPG (arXiv 2504.02546), its correction of the gradient for groups without a signal, with
+    F_norm = 1. (verl's ``gpg`` counts
     non-zero rewards instead of rows in live groups.)
     """
     live = (counted & ~groups.is_dead(reward, group, counted)).sum().to(reward.dtype)
@@ -309,11 +326,13 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    r"""Generalised advantage estimation, one advantage per token. The reward arrives at the last trained token.
+    r"""Generalised advantage estimation, one advantage per token. The reward arrives at the last
+    trained token.
 
     .. math:: A_{it} = \delta_{it} + \gamma\lambda A_{i,t+1},\quad \delta_{it} = r_{it} + \gamma V_{i,t+1} - V_{it},\quad V_{i,|o_i|+1} = 0
 
-    Masked positions (tool output) are stepped over. lambda 1, gamma 1: return minus value. lambda 0: the one-step error.
+    Masked positions (tool output) are stepped over. lambda 1, gamma 1: return minus value. lambda
+    0: the one-step error.
 
     Returns:
         ``[N, T]``.
@@ -345,7 +364,8 @@ def gae(
 def return_to_go(
     reward: Tensor, mask: Tensor, token_reward: Tensor | None = None, *, gamma: float
 ) -> Tensor:
-    r"""What is still to come after each token, ``[N, T]``: with KL in the token reward, tokens of one completion differ.
+    r"""What is still to come after each token, ``[N, T]``: with KL in the token reward, tokens of
+    one completion differ.
 
     .. math:: A_{it} = \sum_{s \ge t} \gamma^{s-t} r_{is}
 
@@ -388,12 +408,14 @@ def _process(n: Numbers) -> str:
 def process_supervision(
     mask: Tensor, group: Tensor, token_reward: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
-    r"""Rewards at step ends, normalised over all steps of the group; a token gets the sum of those still to come.
+    r"""Rewards at step ends, normalised over all steps of the group; a token gets the sum of those
+    still to come.
 
     .. math:: A_{it} = \sum_{j:\ index(j) \ge t} \tilde r_i^{\,index(j)},\quad
         \tilde r = \frac{r - \mathrm{mean}(R)}{\mathrm{std}(R) + \epsilon}
 
-    R are the step rewards of every completion of the prompt. ``token_reward`` is NaN where no step ends. Equal step rewards give 0.
+    R are the step rewards of every completion of the prompt. ``token_reward`` is NaN where no step
+    ends. Equal step rewards give 0.
 
     Returns:
         ``[N, T]``.
@@ -424,7 +446,8 @@ def _pass_at_k(n: Numbers) -> str:
     numbers=_pass_at_k,
 )
 def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tensor:
-    r"""Weights whose expected gradient is that of pass@k, exactly, at any group size G >= k. "Right" is a reward above 0.
+    r"""Weights whose expected gradient is that of pass@k, exactly, at any group size G >= k.
+    "Right" is a reward above 0.
 
     .. math:: A_i = k \ (r_i > 0),\qquad A_i = k\Big(1 - \binom{G-1-c}{k-1} \Big/ \binom{G-1}{k-1}\Big) \ (r_i \le 0)
 
@@ -433,7 +456,8 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     Raises:
         ValueError: a group has fewer than k scored rows.
 
-    Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in this package.
+    Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in
+    this package.
     """
     size = groups.size(group, counted).to(reward.dtype)
     too_small = (size > 0) & (size < k)
@@ -487,7 +511,8 @@ def decoupled_rewards(
     eps: float,
     weights: tuple[float, ...] | None = None,
 ) -> Tensor:
-    r"""Each reward function is normalised within the group on its own, then they are added, so that none drowns another.
+    r"""Each reward function is normalised within the group on its own, then they are added, so that
+    none drowns another.
 
     .. math:: A_i = \sum_k \lambda_k \frac{r^{(k)}_i - \mathrm{mean}\, r^{(k)}}{\mathrm{std}\, r^{(k)} + \epsilon}
 
@@ -521,7 +546,8 @@ def decoupled_rewards(
     numbers=_over_std(_batch_rewards),
 )
 def batch_std(centred: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
-    r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over another.
+    r"""Divided by the spread of all rewards of the batch: one number, so no prompt gains over
+    another.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j}(r_j) + \epsilon)
 
@@ -545,7 +571,8 @@ def _leave_one_out_std(n: Numbers) -> str:
 def leave_one_out_std(
     centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
-    r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success keeps advantage 1.
+    r"""Divided by the spread of the *other* rewards; not divided where that is 0, so a lone success
+    keeps advantage 1.
 
     .. math:: A_i \;/\; (\mathrm{std}_{j \ne i}(r_j) + \epsilon)
 
@@ -576,7 +603,8 @@ def leave_one_out_std(
     numbers=lambda n: f"{short(n.centred)}/mean({listed(n.peers)})" if sum(n.peers) > 0 else "0",
 )
 def group_mean_scale(centred: Tensor, reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
-    r"""Divided by the mean reward of the prompt, its estimated pass rate: hard prompts gain, easy ones do not. 0 where the mean is 0.
+    r"""Divided by the mean reward of the prompt, its estimated pass rate: hard prompts gain, easy
+    ones do not. 0 where the mean is 0.
 
     .. math:: A_i \;/\; \bar r
 
@@ -630,7 +658,8 @@ def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> 
 def token_whiten(
     centred: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
 ) -> Tensor:
-    r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in mean and std.
+    r"""The advantages as z-scores over the *tokens* of the batch: long completions count more in
+    mean and std.
 
     .. math:: (A_{it} - \mathrm{mean}_{js} A_{js}) \;/\; (\mathrm{std}_{js} A_{js} + \epsilon)
 
@@ -666,7 +695,8 @@ def _when_alone(n: Numbers) -> str:
 def when_alone(
     reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor, *, baseline: Choice, keep: float
 ) -> Tensor:
-    """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its reward.
+    """A group baseline that does not refuse a group of one: its advantage is ``keep`` times its
+    reward.
 
         r  1 0 | .7, groups 0 0 | 1, baseline group_mean, keep 1   ->   A  .5 -.5 .7
 
@@ -674,9 +704,11 @@ def when_alone(
         reward, group, counted: ``[N]``.
         mask: ``[N, T]`` bool.
         baseline: one whose statistics stay inside a group.
-        keep: 1 the raw reward (verl ``grpo``, ``rloo``, ``opo``), 0 nothing (verl ``rloo_vectorized``).
+        keep: 1 the raw reward (verl ``grpo``, ``rloo``, ``opo``), 0 nothing (verl
+            ``rloo_vectorized``).
 
-    Source: verl ``core_algos.py``, every estimator with an ``index`` (mean 0 where a prompt has one response).
+    Source: verl ``core_algos.py``, every estimator with an ``index`` (mean 0 where a prompt has one
+    response).
     """
     single = groups.size(group, torch.ones_like(counted)) == 1
     rows = torch.cat(
@@ -705,11 +737,13 @@ def _nonzero_group_mean(n: Numbers) -> str:
     numbers=_nonzero_group_mean,
 )
 def nonzero_group_mean(reward: Tensor, group: Tensor, counted: Tensor, mask: Tensor) -> Tensor:
-    r"""Group-mean centring scaled by all rows over rows whose reward is not 0; a group of one keeps its reward.
+    r"""Group-mean centring scaled by all rows over rows whose reward is not 0; a group of one keeps
+    its reward.
 
     .. math:: A_i = \frac{N}{\#\{j: r_j \ne 0\}}\,(r_i - \bar r)
 
-    Not the paper's correction, which counts rows of *live groups*: 7 right of 8 and 1 right of 8 get different factors here.
+    Not the paper's correction, which counts rows of *live groups*: 7 right of 8 and 1 right of 8
+    get different factors here.
 
     Source: verl ``adv_estimator=gpg``.
     """

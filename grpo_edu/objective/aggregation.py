@@ -1,9 +1,13 @@
-r"""Aggregation: how per-token losses become one number. Each choice is a weight per token, and the loss is
+r"""Aggregation: how per-token losses become one number. Each choice is a weight per token, and the
+loss is
 ``(W * per_token_loss).sum()``.
 
-All take ``mask``, ``[N, T]`` bool after filtering, and return ``W``, ``[N, T]`` in float64, zero where the mask is False.
-``present``, ``[N]`` bool, says which rows are in the batch at all (a dropped row is not); a row that is present but fully
-masked counts in N only where ``count_masked_rows`` is True. A batch without any token gets finite zeros.
+All take ``mask``, ``[N, T]`` bool after filtering, and return ``W``, ``[N, T]`` in float64, zero
+where the mask is False.
+``present``, ``[N]`` bool, says which rows are in the batch at all (a dropped row is not); a row
+that is present but fully
+masked counts in N only where ``count_masked_rows`` is True. A batch without any token gets finite
+zeros.
 """
 
 from __future__ import annotations
@@ -71,7 +75,8 @@ def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = Tr
 
     .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{|o_i|}
 
-    A token of a long completion is pushed less than one of a short completion: the length bias (exact).
+    A token of a long completion is pushed less than one of a short completion: the length bias
+    (exact).
 
         mask  1 1 0 0   ->   W  1/4 1/4  0   0
               1 1 1 1           1/8 1/8 1/8 1/8
@@ -79,9 +84,11 @@ def sequence_mean(mask: Tensor, present: Tensor, *, count_masked_rows: bool = Tr
     Args:
         mask: ``[N, T]`` bool, True on trained tokens.
         present: ``[N]`` bool, rows that are in the batch.
-        count_masked_rows: a fully masked row counts in N (TRL, verl's trainer, slime) or not (OpenRLHF, NeMo-RL).
+        count_masked_rows: a fully masked row counts in N (TRL, verl's trainer, slime) or not
+            (OpenRLHF, NeMo-RL).
 
-    Source: DeepSeekMath (arXiv 2402.03300), Eq. 3; TRL ``loss_type="grpo"``; verl ``seq-mean-token-mean``.
+    Source: DeepSeekMath (arXiv 2402.03300), Eq. 3; TRL ``loss_type="grpo"``; verl
+    ``seq-mean-token-mean``.
     """
     return _column(1 / _tokens(mask).clamp(min=1), mask) / _rows(mask, present, count_masked_rows)
 
@@ -100,7 +107,8 @@ def step_token_mean(mask: Tensor) -> Tensor:
         mask  1 1 0 0   ->   W  1/6 1/6  0   0
               1 1 1 1           1/6 1/6 1/6 1/6
 
-    Source: what frameworks run under the name DAPO: TRL ``loss_type="dapo"``, verl ``token-mean`` (>= 0.7).
+    Source: what frameworks run under the name DAPO: TRL ``loss_type="dapo"``, verl ``token-mean``
+    (>= 0.7).
     """
     return mask / _tokens(mask).sum().clamp(min=1)
 
@@ -118,12 +126,14 @@ def prompt_token_mean(
 
     .. math:: W_{it} = \frac{1}{P}\,\frac{m_{it}}{\sum_{j \in q(i)} |o_j|}
 
-    P counts the prompts with a row in the batch; a prompt whose rows are all masked counts as ``count_masked_rows`` says.
+    P counts the prompts with a row in the batch; a prompt whose rows are all masked counts as
+    ``count_masked_rows`` says.
 
         group 0  mask  1 1 0 0   ->   W  1/4 1/4  0   0
         group 1        1 1 1 1           1/8 1/8 1/8 1/8
 
-    Source: DAPO (arXiv 2503.14476), Eq. 8, whose expectation over prompts stands outside the fraction; SkyRL
+    Source: DAPO (arXiv 2503.14476), Eq. 8, whose expectation over prompts stands outside the
+    fraction; SkyRL
     ``loss_reduction="prompt_mean"``; the "prompt average" of ScaleRL (arXiv 2510.13786).
     """
     tokens = total(_tokens(mask), group)
@@ -144,7 +154,8 @@ def _micro(n: Numbers) -> str:
     numbers=_inside(_micro),
 )
 def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
-    r"""Every micro-batch weighs the same; inside it, every token does. It depends on who shares a micro-batch.
+    r"""Every micro-batch weighs the same; inside it, every token does. It depends on who shares a
+    micro-batch.
 
     .. math:: W_{it} = \frac{1}{M}\,\frac{m_{it}}{\sum_{j \in b(i)} |o_j|}
 
@@ -154,7 +165,8 @@ def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
         mask: ``[N, T]`` bool, True on trained tokens.
         micro_batch: ``[N]`` integer, the micro-batch of each completion; M of them.
 
-    Source: TRL ``loss_type="bnpo"`` (PR 3256), verl ``token-mean`` up to 0.6.1, OpenRLHF up to 0.10.2.
+    Source: TRL ``loss_type="bnpo"`` (PR 3256), verl ``token-mean`` up to 0.6.1, OpenRLHF up to
+    0.10.2.
     """
     _, first = torch.unique(micro_batch, return_inverse=True)
     return _column(1 / total(_tokens(mask), micro_batch).clamp(min=1), mask) / (first.max() + 1)
@@ -171,7 +183,8 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
 
     .. math:: W_{it} = m_{it}\,\frac{\mathrm{steps}}{\mathrm{tokens}}
 
-    The denominator is the *average* token count of the steps, not this step's own, so one step's weights need not add to 1.
+    The denominator is the *average* token count of the steps, not this step's own, so one step's
+    weights need not add to 1.
 
     Args:
         mask: ``[N, T]`` bool, True on trained tokens of this optimiser step.
@@ -201,11 +214,13 @@ def constant(
     length: float | None = None,
     count_masked_rows: bool = True,
 ) -> Tensor:
-    r"""Every token weighs the same, in every step: divided by a constant length C, not by a counted one.
+    r"""Every token weighs the same, in every step: divided by a constant length C, not by a counted
+    one.
 
     .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}
 
-    C is ``length``, or the sampler's ``max_new_tokens``; never the padded width, which changes from batch to batch.
+    C is ``length``, or the sampler's ``max_new_tokens``; never the padded width, which changes from
+    batch to batch.
 
         C = 8, mask  1 1 0 0   ->   W  1/16 1/16   0    0
                      1 1 1 1           1/16 1/16 1/16 1/16
@@ -213,7 +228,8 @@ def constant(
     Raises:
         ValueError: neither ``length`` nor ``max_new_tokens`` is given.
 
-    Source: Dr. GRPO (arXiv 2503.20783), Listing 1; TRL ``loss_type="dr_grpo"``; verl ``seq-mean-token-sum-norm``.
+    Source: Dr. GRPO (arXiv 2503.20783), Listing 1; TRL ``loss_type="dr_grpo"``; verl
+    ``seq-mean-token-sum-norm``.
     """
     return mask / _rows(mask, present, count_masked_rows) / _constant_length(length, max_new_tokens)
 
@@ -226,7 +242,8 @@ def constant_sum(
 
     .. math:: W_{it} = \frac{m_{it}}{C}
 
-    Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm``, ROLL, open-instruct ``loss_denominator=<number>``.
+    Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm``, ROLL, open-instruct
+    ``loss_denominator=<number>``.
     """
     return mask / torch.tensor(
         _constant_length(length, max_new_tokens), dtype=torch.float64, device=mask.device
@@ -247,11 +264,13 @@ def _constant_length(length: float | None, max_new_tokens: int | None) -> float:
 
 @formula(r"\frac{1}{N}", "1/N", label="sequence sum", numbers=_inside(lambda n: f"1/{_N(n)}"))
 def sequence_sum(mask: Tensor, present: Tensor, *, count_masked_rows: bool = True) -> Tensor:
-    r"""Every token weighs 1/N: the log-probability of a whole completion, averaged over completions.
+    r"""Every token weighs 1/N: the log-probability of a whole completion, averaged over
+    completions.
 
     .. math:: W_{it} = \frac{m_{it}}{N}
 
-    Source: REINFORCE and RLOO (arXiv 2402.14740); verl ``seq-mean-token-sum``; the objective (not the code) of Dr. GRPO.
+    Source: REINFORCE and RLOO (arXiv 2402.14740); verl ``seq-mean-token-sum``; the objective (not
+    the code) of Dr. GRPO.
     """
     return mask / _rows(mask, present, count_masked_rows)
 
@@ -287,7 +306,8 @@ def balanced(
     *,
     count_masked_rows: bool = True,
 ) -> Tensor:
-    r"""Token mean inside each sign of the advantage, the two put together by how many completions have it.
+    r"""Token mean inside each sign of the advantage, the two put together by how many completions
+    have it.
 
     .. math:: W_{it} = \frac{1}{P}\,\frac{n_\pm}{G}\,\frac{m_{it}}{\sum_{j \in q(i),\ \mathrm{sign} A_j = \mathrm{sign} A_i} |o_j|}
 
@@ -328,11 +348,13 @@ def length_power(
     length: float | None = None,
     count_masked_rows: bool = True,
 ) -> Tensor:
-    r"""Between the constant (alpha 0) and, within a group, the sequence mean (alpha 1): completions weighted by a power of length.
+    r"""Between the constant (alpha 0) and, within a group, the sequence mean (alpha 1): completions
+    weighted by a power of length.
 
     .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}\,\frac{|o_i|^{-\alpha}}{\mathrm{mean}_{j \in q(i)} |o_j|^{-\alpha}}
 
-    Its variance is smallest at alpha = 1 where the variance of a completion's score grows with its length. "Unbiased" in the paper
+    Its variance is smallest at alpha = 1 where the variance of a completion's score grows with its
+    length. "Unbiased" in the paper
     assumes that a completion's advantage and score do not depend on its length.
 
     Source: ΔL normalisation, VL-norm (arXiv 2509.07558).
@@ -373,11 +395,13 @@ def per_micro_batch(
     inner: Choice,
     average: bool,
 ) -> Tensor:
-    r"""An aggregation that only sees its own micro-batch; the M micro-batches are then averaged, or merely added.
+    r"""An aggregation that only sees its own micro-batch; the M micro-batches are then averaged, or
+    merely added.
 
     .. math:: W_{it} = \frac{1}{M}\,W^{inner}_{it}\big(\text{rows of } b(i)\big) \qquad (\text{added: without } 1/M)
 
-    With a sequence mean inside, a row's weight is 1/(M·n_b·|o|), n_b the rows of its micro-batch: equal to the step's 1/(N·|o|)
+    With a sequence mean inside, a row's weight is 1/(M·n_b·|o|), n_b the rows of its micro-batch:
+    equal to the step's 1/(N·|o|)
     where all micro-batches have equally many rows.
 
     Args:
@@ -385,7 +409,8 @@ def per_micro_batch(
         inner: the aggregation inside a micro-batch.
         average: divided by M (gradient accumulation) or not (gradients summed).
 
-    Source: TRL ``loss_type="grpo"``, ``"dr_grpo"``, ``"luspo"``; oat; rlhf-book; summed: verl ``loss_mode=geo_mean``.
+    Source: TRL ``loss_type="grpo"``, ``"dr_grpo"``, ``"luspo"``; oat; rlhf-book; summed: verl
+    ``loss_mode=geo_mean``.
     """
     weight, numbers = (
         torch.zeros(mask.shape, dtype=torch.float64, device=mask.device),
@@ -419,7 +444,8 @@ def padded_width(
 
     Who shares a micro-batch with one long completion is pushed less.
 
-    Source: verl 0.9 ``seq-mean-token-sum-norm`` without ``loss_scale_factor`` (``loss_mask.shape[-1]``); ROLL.
+    Source: verl 0.9 ``seq-mean-token-sum-norm`` without ``loss_scale_factor``
+    (``loss_mask.shape[-1]``); ROLL.
     """
     reach = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).amax(dim=1)
     values, index = torch.unique(micro_batch, return_inverse=True)

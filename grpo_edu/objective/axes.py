@@ -1,8 +1,12 @@
-"""What every axis of a recipe shares: a choice is a pure function, its settings are bound with ``functools.partial``.
+"""What every axis of a recipe shares: a choice is a pure function, its settings are bound with
+``functools.partial``.
 
-A choice asks for its inputs by name (``mask``, ``group``, ``reward`` …), as a pytest test asks for fixtures, so its
-signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS`` the range of each setting; ``check`` holds a
-choice against both when a recipe is built. ``run`` hands the inputs over; ``describe`` names a choice and its settings.
+A choice asks for its inputs by name (``mask``, ``group``, ``reward`` …), as a pytest test asks for
+fixtures, so its
+signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS`` the range of each
+setting; ``check`` holds a
+choice against both when a recipe is built. ``run`` hands the inputs over; ``describe`` names a
+choice and its settings.
 """
 
 from __future__ import annotations
@@ -13,14 +17,16 @@ from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from ..checks import (
+    Alpha,
+    Check,
     Count,
+    Ddof,
     NonNegative,
     Positive,
     Probability,
     check_of,
     number,
     shown,
-    whole_number,
 )
 from .numbers import Numbers
 
@@ -29,7 +35,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Input(NamedTuple):
-    """An input that a choice may ask for by name: its shape, the axes that have it, and its meaning."""
+    """An input that a choice may ask for by name: its shape, the axes that have it, and its
+    meaning.
+    """
 
     name: str
     shape: str
@@ -69,10 +77,10 @@ def inputs_at(axis: str) -> list[str]:
     return [entry.name for entry in INPUTS if axis in entry.axes]
 
 
-Beta = Annotated[float, partial(number, low=0.0, high=1e6)]
+Beta = Annotated[float, partial(number, low=-1e6, high=1e6)]  # below 0: a fault that identify names
 SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has it
     "alone": NonNegative,
-    "alpha": Annotated[float, partial(number, low=-10.0, high=10.0)],
+    "alpha": Alpha,
     "average": bool,
     "baseline": Choice,
     "beta": Beta,
@@ -80,7 +88,7 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
     "cap": Positive,
     "count_eps": NonNegative,
     "count_masked_rows": bool,
-    "ddof": Annotated[int, partial(whole_number, low=0, high=1)],
+    "ddof": Ddof,
     "eps": NonNegative,
     "eps_high": NonNegative,
     "eps_low": NonNegative,
@@ -94,7 +102,7 @@ SETTINGS: dict[str, Any] = {  # the range of each setting, whichever choice has 
     "lam": Probability,
     "length": Positive,
     "log_cap": Annotated[float, partial(number, low=0.0, high=20.0)],
-    "low": NonNegative,
+    "low": float,
     "steps": Positive,
     "tau_neg": Positive,
     "tau_pos": Positive,
@@ -192,7 +200,8 @@ def _short(value: Any) -> str:
 
 
 def fill(choice: Choice, template: str, inner: Callable[[Choice], str]) -> str:
-    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to LaTeX).
+    """A formula template with the settings of the choice in place of ``<name>`` (braces belong to
+    LaTeX).
 
     A setting that is itself a choice is written by ``inner``.
     """
@@ -230,25 +239,32 @@ def inputs_of(choice: Choice, *, required: bool = False) -> set[str]:
     }
 
 
-def check(choice: Any, axis: str, inherited: Mapping[str, Any] | None = None) -> None:
-    """Refuse a choice that could not run: not a function, an input that does not exist, a setting without or outside its range.
+def check(
+    choice: Any, axis: str, inherited: Mapping[str, Any] | None = None, label: str = ""
+) -> None:
+    """Refuse a choice that could not run: not a function, an input that does not exist, a setting
+    without or outside its range.
 
     Args:
         choice: a function, its settings bound by ``functools.partial``.
         axis: the axis of the recipe, which decides which inputs there are.
         inherited: settings of an outer choice, which an inner one may take over.
+        label: what errors call it; "": the axis.
 
     Raises:
-        TypeError, ValueError: with the axis, the choice, what was found, what was expected and the fix.
+        TypeError, ValueError: with the axis, the choice, what was found, what was expected and
+            the fix.
     """
+    label = label or axis
     function = function_of(choice)
     if not callable(choice) or not hasattr(function, "__name__") or isinstance(choice, type):
         raise TypeError(
-            f"{axis} is {shown(choice)}: expected a function of grpo_edu.objective, with its settings bound by "
+            f"{label} is {shown(choice)}: expected a function of grpo_edu.objective, "
+            "with its settings bound by "
             "functools.partial. For a recipe by name use grpo_edu.recipe('grpo')."
         )
     if isinstance(choice, partial) and choice.args:
-        raise TypeError(f"{axis} {describe(choice)} has settings bound by position: bind by name.")
+        raise TypeError(f"{label} {describe(choice)} has settings bound by position: bind by name.")
     bound = settings(choice)
     available = inputs_at(axis)
     for name, parameter in _parameters(function).items():
@@ -256,15 +272,26 @@ def check(choice: Any, axis: str, inherited: Mapping[str, Any] | None = None) ->
             continue
         if _is_setting(parameter):
             raise TypeError(
-                f"{axis} {describe(choice)} has no value for its setting {name}: bind one with "
+                f"{label} {describe(choice)} has no value for its setting {name}: bind one with "
                 f"functools.partial({function.__name__}, {name}=...)."
             )
         raise TypeError(
-            f"{axis} {describe(choice)} asks for '{name}', which is neither an input ({', '.join(sorted(available))}) "
+            f"{label} {describe(choice)} asks for '{name}', which is neither an input "
+            f"({', '.join(sorted(available))}) "
             f"nor bound. Bind a setting with functools.partial({function.__name__}, {name}=...)."
         )
     for name, value in bound.items():
-        _check_setting(f"{axis} {function.__name__}: {name}", name, value, axis, bound)
+        _check_setting(f"{label} {function.__name__}: {name}", name, value, axis, bound)
+
+
+def choice_of(axis: str) -> Check:
+    """The check of an argument that is a choice on an axis."""
+
+    def check_choice(name: str, value: Any) -> Choice:
+        check(value, axis, label=name)
+        return value
+
+    return check_choice
 
 
 def _check_setting(label: str, name: str, value: Any, axis: str, others: Mapping[str, Any]) -> None:
@@ -285,7 +312,8 @@ def _check_setting(label: str, name: str, value: Any, axis: str, others: Mapping
 def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 
-    An input is a positional parameter; a setting is keyword-only and comes from the choice alone, so
+    An input is a positional parameter; a setting is keyword-only and comes from the choice alone,
+    so
     that no value of the same name can reach it from elsewhere.
 
     Raises:
@@ -306,7 +334,8 @@ def run(choice: Choice, available: Mapping[str, Any]) -> Any:
             )
         if available[name] is None and parameter.default is parameter.empty:
             raise ValueError(
-                f"{describe(choice)} needs rollouts.{name}, which is missing. Give {name} when you build the Rollouts."
+                f"{describe(choice)} needs rollouts.{name}, which is missing. "
+                f"Give {name} when you build the Rollouts."
             )
         inputs[name] = available[name]
     return choice(**inputs)

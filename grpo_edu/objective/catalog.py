@@ -1,6 +1,8 @@
-"""Named recipes. A bare name means the paper: its formula, its defaults. ``eps`` is 0 where the paper prints none.
+"""Named recipes. A bare name means the paper: its formula, its defaults. ``eps`` is 0 where the
+paper prints none.
 
-Papers write "std" without saying which; the catalog uses ddof 1, as the code released with them does.
+Papers write "std" without saying which; the catalog uses ddof 1, as the code released with them
+does.
 """
 
 from __future__ import annotations
@@ -315,7 +317,8 @@ def recipe(name: str) -> Recipe:
 
 
 def as_recipe(value: Recipe | str, argument: str = "recipe") -> Recipe:
-    """A recipe as it is, or the recipe of the catalog with that name; ``argument`` is what an error calls it.
+    """A recipe as it is, or the recipe of the catalog with that name; ``argument`` is what an error
+    calls it.
 
     Raises:
         TypeError: neither a recipe nor a text.

@@ -1,4 +1,5 @@
-r"""Correction for a sampler that is not quite the behaviour policy (another engine, another precision): a detached factor per token.
+r"""Correction for a sampler that is not quite the behaviour policy (another engine, another
+precision): a detached factor per token.
 
 With :math:`w_{it} = \pi_{old}(o_{it}) / \pi_{sampler}(o_{it})`. Every choice returns ``[N, T]``, which multiplies the surrogate.
 """
@@ -33,9 +34,11 @@ def truncated_is(
 
     .. math:: c_{it} = \min(w_{it}, C)
 
-    ``low`` raises small weights to it (OpenRLHF ``tis``, TRL ``vllm_importance_sampling_clip_min``); None: no lower bound.
+    ``low`` raises small weights to it (OpenRLHF ``tis``, TRL
+    ``vllm_importance_sampling_clip_min``); None: no lower bound.
 
-    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training" (C = 2).
+    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training" (C = 2).
     """
     return limited(bounded_exp(old_logp - sampler_logp), low, cap)
 

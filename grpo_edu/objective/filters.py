@@ -1,4 +1,6 @@
-"""Who takes part. A filter narrows ``TakingPart``; what stays decides the mask, N, and the statistics of the baseline."""
+"""Who takes part. A filter narrows ``TakingPart``; what stays decides the mask, N, and the
+statistics of the baseline.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from .axes import formula
 
 
 class TakingPart(NamedTuple):
-    """``mask`` ``[N, T]``: tokens that learn; ``present`` ``[N]``: rows in the batch; ``counted`` ``[N]``: in the baseline."""
+    """``mask`` ``[N, T]``: tokens that learn; ``present`` ``[N]``: rows in the batch; ``counted``
+    ``[N]``: in the baseline.
+    """
 
     mask: Tensor
     present: Tensor
@@ -22,7 +26,8 @@ class TakingPart(NamedTuple):
 def drop_dead_groups(
     mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor
 ) -> TakingPart:
-    """Prompts whose completions all got the same reward leave the batch: they count neither in N, nor in P, nor in the tokens.
+    """Prompts whose completions all got the same reward leave the batch: they count neither in N,
+    nor in P, nor in the tokens.
 
     Drawing new prompts in their place is the sampling loop's work, not the objective's.
 
@@ -40,12 +45,15 @@ def drop_dead_groups(
 def truncation_mask(
     mask: Tensor, present: Tensor, counted: Tensor, truncated: Tensor, *, in_baseline: bool
 ) -> TakingPart:
-    """Overlong filtering: tokens of truncated completions do not learn. The row stays in the batch, fully masked.
+    """Overlong filtering: tokens of truncated completions do not learn. The row stays in the batch,
+    fully masked.
 
     Args:
-        in_baseline: the reward of a truncated row still enters the statistics of its group (TRL) or not.
+        in_baseline: the reward of a truncated row still enters the statistics of its group
+            (TRL) or not.
 
-    Source: DAPO (arXiv 2503.14476) §3.4; TRL ``mask_truncated_completions=True`` (rows stay in the baseline).
+    Source: DAPO (arXiv 2503.14476) §3.4; TRL ``mask_truncated_completions=True`` (rows stay in the
+    baseline).
     """
     return TakingPart(
         mask & ~truncated[:, None], present, counted if in_baseline else counted & ~truncated

@@ -1,4 +1,6 @@
-"""Sums over prompt groups, free of branches on the data so that many runs can be batched with ``torch.vmap``."""
+"""Sums over prompt groups, free of branches on the data so that many runs can be batched with
+``torch.vmap``.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def mean(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
 
 
 def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
-    """``[N]`` standard deviation over the kept rows of each row's group; exactly 0 where they are all equal.
+    """``[N]`` standard deviation over the kept rows of each row's group; exactly 0 where they are
+    all equal.
 
     Rounding must not turn seven times 0.7 into a std of 6e-8, so equality is judged by max - min.
     """
@@ -34,7 +37,9 @@ def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
 
 
 def is_dead(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
-    """``[N]`` bool, True where the kept rows of the group are all equal: max - min is rounding at most."""
+    """``[N]`` bool, True where the kept rows of the group are all equal: max - min is rounding at
+    most.
+    """
     index, count = index_of(group)
     lowest = torch.full((count,), torch.inf, dtype=x.dtype, device=x.device)
     low = lowest.scatter_reduce(0, index, x.masked_fill(~keep, torch.inf), "amin")[index]

@@ -2,7 +2,8 @@ r"""KL term in the loss: a penalty per token against the reference policy, alrea
 
 With :math:`d_{it} = \log\pi_\theta(o_{it}) - \log\pi_{ref}(o_{it})`, every choice returns ``beta * estimator``, ``[N, T]``,
 which the recipe adds to the loss. Its ``slope`` is the derivative by :math:`\log\pi_\theta`, written by hand.
-The value of an estimator and its gradient are different matters: each docstring says what the gradient does on average.
+The value of an estimator and its gradient are different matters: each docstring says what the
+gradient does on average.
 """
 
 from __future__ import annotations
@@ -122,16 +123,19 @@ def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None =
 )
 @slope(k3_slope)
 def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
-    r"""GRPO's estimator: never negative, unbiased value; on policy its gradient is that of the *forward* KL(π_ref ‖ π).
+    r"""GRPO's estimator: never negative, unbiased value; on policy its gradient is that of the
+    *forward* KL(π_ref ‖ π).
 
     .. math:: \beta\,(e^{-d_{it}} + d_{it} - 1)
 
-    ``-d`` is limited to ±20 before ``expm1``: the value keeps its sign near 0, and value and gradient stay finite.
+    ``-d`` is limited to ±20 before ``expm1``: the value keeps its sign near 0, and value and
+    gradient stay finite.
 
     Args:
         logp, ref_logp: ``[N, T]``.
         beta: coefficient.
-        cap: the largest value of the estimator, before beta (verl, SkyRL, NeMo-RL: 10); above it the gradient is 0. None: no cap.
+        cap: the largest value of the estimator, before beta (verl, SkyRL, NeMo-RL: 10); above
+            it the gradient is 0. None: no cap.
 
     Source: DeepSeekMath (arXiv 2402.03300), Eq. 4; verl ``low_var_kl``.
     """
@@ -157,7 +161,8 @@ def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: fl
 )
 @slope(k3_ratio_slope)
 def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
-    r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the *reverse* KL(π ‖ π_ref).
+    r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the
+    *reverse* KL(π ‖ π_ref).
 
     .. math:: \beta\,\rho_{it}\,(e^{-d_{it}} + d_{it} - 1)
 
@@ -169,7 +174,9 @@ def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -
 def k3_sequence_ratio_slope(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
 ) -> Tensor:
-    """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is uniform in a completion."""
+    """``beta * s * (mean of k3 over the completion + 1 - exp(-d))``: holds under a W that is
+    uniform in a completion.
+    """
     log_ratio = mean_of_tokens(logp - old_logp, mask)
     own = (log_ratio.abs() <= LOG_RATIO_LIMIT).to(logp.dtype)
     shared = mean_of_tokens(k3(logp, ref_logp, beta=beta), mask)
@@ -189,11 +196,13 @@ def k3_sequence_ratio_slope(
 def k3_sequence_ratio(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
 ) -> Tensor:
-    r"""k3 multiplied by the ratio of the whole completion. A token's gradient then holds its completion's mean k3.
+    r"""k3 multiplied by the ratio of the whole completion. A token's gradient then holds its
+    completion's mean k3.
 
     .. math:: \beta\, s_i\,(e^{-d_{it}} + d_{it} - 1),\quad s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t\log\rho_{it}\Big)
 
-    Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and ``use_bias_correction_kl=True`` (issue 6586).
+    Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and
+    ``use_bias_correction_kl=True`` (issue 6586).
     """
     return bounded_exp(mean_of_tokens(logp - old_logp, mask)) * k3(logp, ref_logp, beta=beta)
 
@@ -229,7 +238,8 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
 )
 @slope(k2_slope)
 def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:
-    r"""The value of one estimator with the gradient of k2 (straight through): on policy that of the reverse KL.
+    r"""The value of one estimator with the gradient of k2 (straight through): on policy that of the
+    reverse KL.
 
     .. math:: \beta\,\big(k_2 - \mathrm{sg}[k_2] + \mathrm{sg}[\mathrm{value}]\big)
 

@@ -1,4 +1,6 @@
-"""Recipe: one choice per axis. It makes the loss, differentiable by the log-probs, and writes its own formula."""
+"""Recipe: one choice per axis. It makes the loss, differentiable by the log-probs, and writes its
+own formula.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class MissingReferenceWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is fixed once per optimiser step, before any gradient: computed on the whole step, then sliced.
+    """What is fixed once per optimiser step, before any gradient: computed on the whole step, then
+    sliced.
 
     Args:
         mask: ``[N, T]`` bool, tokens that learn after filtering.
@@ -86,15 +89,18 @@ class Recipe:
         baseline, scale: the advantage (``objective.advantages``).
         surrogate: ratio and clip (``objective.surrogates``).
         aggregation: weight per token (``objective.aggregation``).
-        correction: importance correction for the sampling engine (``objective.corrections``), None for none.
+        correction: importance correction for the sampling engine (``objective.corrections``),
+            None for none.
         kl: KL term in the loss (``objective.kl``), None for none.
         kl_aggregation: where the KL term is averaged differently; None: as the surrogate.
         rewards: reward shaping, in order.
         filters: who takes part, in order (``objective.filters``).
-        name, title, paper, defaults: what it is called, where it comes from, and which settings its paper prints.
+        name, title, paper, defaults: what it is called, where it comes from, and which settings
+            its paper prints.
 
     Warns:
-        RecipeWarning: a combination known to be unintended. It still runs, since frameworks do run it.
+        RecipeWarning: a combination known to be unintended. It still runs, since frameworks do
+            run it.
     """
 
     baseline: Choice = no_baseline
@@ -134,11 +140,13 @@ class Recipe:
 
         Args:
             rollouts: every completion of the step.
-            micro_batch: ``[N]`` integer, the micro-batch of each completion; None: one micro-batch. Only the micro-batch
+            micro_batch: ``[N]`` integer, the micro-batch of each completion; None: one
+                micro-batch. Only the micro-batch
                 scope looks at it.
 
         Raises:
-            ValueError: a choice needs a field that is missing, or a group baseline meets a group of one.
+            ValueError: a choice needs a field that is missing, or a group baseline meets a
+                group of one.
         """
         return self.plan_with_inputs(rollouts, micro_batch)[0]
 
@@ -146,7 +154,9 @@ class Recipe:
     def plan_with_inputs(
         self, rollouts: Rollouts, micro_batch: Tensor | None = None
     ) -> tuple[Plan, dict[str, Any]]:
-        """The plan, and everything it was made from by name: shaped ``reward``, ``counted``, ``centred`` …"""
+        """The plan, and everything it was made from by name: shaped ``reward``, ``counted``,
+        ``centred`` …
+        """
         inputs = self._step_inputs(rollouts, micro_batch)
         for shaping in self.rewards:
             if "ref_logp" in axes.inputs_of(shaping) and rollouts.ref_logp is None:
@@ -196,7 +206,9 @@ class Recipe:
         return value
 
     def active_kl(self, rollouts: Rollouts) -> Choice | None:
-        """The KL term that these rollouts can have: None, with a warning, where ``ref_logp`` is missing."""
+        """The KL term that these rollouts can have: None, with a warning, where ``ref_logp`` is
+        missing.
+        """
         if self.kl is not None and rollouts.ref_logp is None:
             self._tell_missing_reference(self.kl)
             return None
@@ -218,7 +230,9 @@ class Recipe:
         return W * axes.run(self.correction, inputs).detach()
 
     def token_inputs(self, rollouts: Rollouts, plan: Plan) -> dict[str, Any]:
-        """What surrogates and KL terms may look at, in float32 or wider, with everything under the mask selected away."""
+        """What surrogates and KL terms may look at, in float32 or wider, with everything under the
+        mask selected away.
+        """
         mask = plan.mask
 
         def live(value: Tensor | None) -> Tensor | None:
@@ -247,7 +261,7 @@ class Recipe:
             raise ValueError(
                 f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
             )
-        inputs = {e.name: getattr(rollouts, e.name, None) for e in axes.INPUTS}
+        inputs = {name: getattr(rollouts, name, None) for name in axes.inputs_at("baseline")}
         reward = rollouts.reward
         counted = (
             torch.ones_like(rollouts.group, dtype=torch.bool)
@@ -289,7 +303,9 @@ class Recipe:
         return any("ref_logp" in axes.inputs_of(choice) for choice in self.choices)
 
     def lacking(self, absent: Sequence[str]) -> list[str]:
-        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are absent."""
+        """The fields of ``Rollouts`` that the recipe cannot do without, among those that are
+        absent.
+        """
         asked = set().union(*(axes.inputs_of(c, required=True) for c in self.choices))
         return sorted(asked.intersection(absent))
 
@@ -352,7 +368,9 @@ class Recipe:
         return f"$$\n{self.latex()}\n$$"
 
     def __eq__(self, other: object) -> bool:
-        """Equal where every axis has the same functions with the same values of their settings, whatever the name."""
+        """Equal where every axis has the same functions with the same values of their settings,
+        whatever the name.
+        """
         return isinstance(other, Recipe) and self.keys() == other.keys()
 
     def __hash__(self) -> int:

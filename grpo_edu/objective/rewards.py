@@ -1,4 +1,5 @@
-r"""Reward shaping, before any baseline. Each choice returns the inputs it changes: ``{"reward": …}`` or ``{"token_reward": …}``.
+r"""Reward shaping, before any baseline. Each choice returns the inputs it changes: ``{"reward":
+…}`` or ``{"token_reward": …}``.
 
 Shaping is stop-gradient: it changes what is rewarded, not the loss.
 """
@@ -19,7 +20,8 @@ from .axes import formula
 def overlong_penalty(
     reward: Tensor, mask: Tensor, max_new_tokens: int, *, cache: int
 ) -> dict[str, Tensor]:
-    r"""Soft overlong punishment: nothing up to L_max - L_cache tokens, then linearly down to -1 at L_max.
+    r"""Soft overlong punishment: nothing up to L_max - L_cache tokens, then linearly down to -1 at
+    L_max.
 
     .. math:: r_i \mathrel{+}= \begin{cases} 0 & |o_i| \le L_{max}-L_{cache} \\
         \frac{(L_{max}-L_{cache})-|o_i|}{L_{cache}} & \text{between} \\ -1 & |o_i| > L_{max} \end{cases}
@@ -30,7 +32,8 @@ def overlong_penalty(
         max_new_tokens: L_max, the hard limit.
         cache: L_cache, length of the slope in tokens.
 
-    Source: DAPO (arXiv 2503.14476), Eq. 13 (L_max 20480, L_cache 4096); TRL ``get_soft_overlong_punishment``.
+    Source: DAPO (arXiv 2503.14476), Eq. 13 (L_max 20480, L_cache 4096); TRL
+    ``get_soft_overlong_punishment``.
     """
     if not 0 < cache <= max_new_tokens:
         raise ValueError(
@@ -50,11 +53,13 @@ def kl_in_reward(
     *,
     beta: float,
 ) -> dict[str, Tensor]:
-    r"""The KL of the whole completion, k1 under the behaviour policy, taken from its reward before the baseline.
+    r"""The KL of the whole completion, k1 under the behaviour policy, taken from its reward before
+    the baseline.
 
     .. math:: r_i \mathrel{-}= \beta \sum_t \log\frac{\pi_{old}(o_{it})}{\pi_{ref}(o_{it})}
 
-    On policy its expected gradient is that of the reverse KL. It passes through the group std: KL alone can drive a dead group.
+    On policy its expected gradient is that of the reverse KL. It passes through the group std: KL
+    alone can drive a dead group.
 
     Source: RLOO (arXiv 2402.14740) §3; TRL ``RLOOTrainer`` (``beta=0.05``).
     """
@@ -72,7 +77,8 @@ def kl_in_token_reward(
     *,
     beta: float,
 ) -> dict[str, Tensor]:
-    r"""The same, each token paying for itself: a reward per token for a baseline that reads them (GAE, return to go).
+    r"""The same, each token paying for itself: a reward per token for a baseline that reads them
+    (GAE, return to go).
 
     .. math:: r_{it} \mathrel{-}= \beta \log\frac{\pi_{old}(o_{it})}{\pi_{ref}(o_{it})}
 

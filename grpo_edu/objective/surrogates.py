@@ -1,17 +1,23 @@
 r"""Ratio and surrogate: what stands between the advantage and the aggregation.
 
-Each choice is a pair of functions that must agree. The surrogate itself, ``ppo_clip(...)``, gives the differentiable
-objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the derivative, written by hand as ``ratio * gate``:
+Each choice is a pair of functions that must agree. The surrogate itself, ``ppo_clip(...)``, gives
+the differentiable
+objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the derivative, written
+by hand as ``ratio * gate``:
 
 .. math:: \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\, g_{it}
 
-The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test holds the two together.
+The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test
+holds the two together.
 Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a
 large number, not inf.
 
-**Ties.** No gradient rests on how torch shares it at a tie of ``clamp`` or ``minimum``, which changed
-between releases: each bound is a selection on a stated inequality. A bound belongs to its band, so a
-ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0 pushes nothing.
+**Ties.** No gradient rests on how torch shares it at a tie of ``clamp`` or ``minimum``, which
+changed
+between releases: each bound is a selection on a stated inequality. A bound belongs to its band, so
+a
+ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0 pushes
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +39,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Factors(NamedTuple):
-    """``ratio`` and ``gate``, both ``[N, T]``: the derivative of the surrogate, divided by the advantage."""
+    """``ratio`` and ``gate``, both ``[N, T]``: the derivative of the surrogate, divided by the
+    advantage.
+    """
 
     ratio: Tensor
     gate: Tensor
@@ -129,7 +137,8 @@ def _within(log_value: Tensor) -> Tensor:
 
 
 def sequence_log_ratio(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
-    r"""``[N, 1]`` mean log-ratio of a completion: the logarithm of the geometric-mean ratio :math:`s_i`.
+    r"""``[N, 1]`` mean log-ratio of a completion: the logarithm of the geometric-mean ratio
+    :math:`s_i`.
 
     .. math:: \log s_i = \frac{1}{|o_i|}\sum_t \log\rho_{it}
     """
@@ -142,7 +151,9 @@ def mean_of_tokens(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, eps_low: float, eps_high: float) -> Tensor:
-    """True where the clip is the smaller of the two terms: (A > 0, ratio too high) or (A < 0, ratio too low)."""
+    """True where the clip is the smaller of the two terms: (A > 0, ratio too high) or (A < 0, ratio
+    too low).
+    """
     return ((advantage > 0) & (ratio > 1 + eps_high)) | ((advantage < 0) & (ratio < 1 - eps_low))
 
 
@@ -219,7 +230,8 @@ def ppo_clip(
 
     .. math:: f_{it} = \min(\rho_{it} A_{it},\ \mathrm{clip}(\rho_{it}, 1-\epsilon_{low}, 1+\epsilon_{high}) A_{it})
 
-    The gradient is zero in two cells of six: (A > 0, ρ > 1+ε_high) and (A < 0, ρ < 1-ε_low). For A < 0 it has no upper bound.
+    The gradient is zero in two cells of six: (A > 0, ρ > 1+ε_high) and (A < 0, ρ < 1-ε_low). For A
+    < 0 it has no upper bound.
 
     Source: PPO (arXiv 1707.06347), Eq. 7; two-sided ε: DAPO (arXiv 2503.14476), Eq. 8.
     """
@@ -272,7 +284,8 @@ def gspo(
     .. math:: f_{it} = \min(s_i A_i,\ \mathrm{clip}(s_i, 1-\epsilon_{low}, 1+\epsilon_{high}) A_i),\quad
         s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t \log\rho_{it}\Big)
 
-    Every token of the completion holds the same value, so the 1/|o_i| of the gradient comes out of :math:`s_i`: with the
+    Every token of the completion holds the same value, so the 1/|o_i| of the gradient comes out of
+    :math:`s_i`: with the
     sequence mean the token weight is :math:`A_i s_i / (N |o_i|)`, the length bias of GRPO.
 
     Source: GSPO (arXiv 2507.18071); TRL ``importance_sampling_level="sequence"``.
@@ -305,7 +318,8 @@ def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high
 
     .. math:: f_{it} = \mathrm{sg}[\mathrm{clip}(\rho_{it}, low, high)]\, A_{it} \log\pi_\theta(o_{it})
 
-    ``low`` and ``high`` are absolute bounds of the ratio. (TRL's ``epsilon_high`` is absolute too; verl's are offsets from 1.)
+    ``low`` and ``high`` are absolute bounds of the ratio. (TRL's ``epsilon_high`` is absolute too;
+    verl's are offsets from 1.)
 
     Source: MiniMax-M1 (arXiv 2506.13585), Eq. 4 and 5.
     """
@@ -345,11 +359,13 @@ def dual_clip(
     eps_high: float,
     cap: float,
 ) -> Tensor:
-    r"""PPO's clip with a floor for bad tokens: above ``cap`` a negative advantage loses its gradient too.
+    r"""PPO's clip with a floor for bad tokens: above ``cap`` a negative advantage loses its
+    gradient too.
 
     .. math:: f_{it} = \max(\text{ppo\_clip},\ c\,A_{it}) \quad (A_{it} < 0)
 
-    Source: Ye et al. 2020 (arXiv 1912.09729); verl ``clip_ratio_c=3`` (always on); equals TRL's ``delta`` for A < 0.
+    Source: Ye et al. 2020 (arXiv 1912.09729); verl ``clip_ratio_c=3`` (always on); equals TRL's
+    ``delta`` for A < 0.
     """
     ratio = bounded_exp(logp - old_logp)
     capped = ratio.masked_fill((advantage < 0) & (ratio > cap), cap)
@@ -373,11 +389,13 @@ def gspo_token(
     eps_high: float,
     log_cap: float | None = None,
 ) -> Tensor:
-    r"""GSPO's ratio with the gradient token by token, so that the advantage may differ between tokens.
+    r"""GSPO's ratio with the gradient token by token, so that the advantage may differ between
+    tokens.
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi_\theta(o_{it})}{\mathrm{sg}[\pi_\theta(o_{it})]}
 
-    With one advantage per completion it has GSPO's weights exactly. ``log_cap`` limits log s from above (verl: 10): beyond it the
+    With one advantage per completion it has GSPO's weights exactly. ``log_cap`` limits log s from
+    above (verl: 10): beyond it the
     ratio is e^cap and has no gradient; None: only the limit of ±20.
 
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
@@ -416,11 +434,13 @@ def sequence_product(
     eps_low: float,
     eps_high: float,
 ) -> Tensor:
-    r"""The likelihood ratio of the whole completion, not its geometric mean. Laid on the tokens in equal parts.
+    r"""The likelihood ratio of the whole completion, not its geometric mean. Laid on the tokens in
+    equal parts.
 
     .. math:: \sum_t f_{it} = \min(\rho_i A_i,\ \mathrm{clip}(\rho_i, 1-\epsilon, 1+\epsilon) A_i),\quad \rho_i = \prod_t \rho_{it}
 
-    With ``sequence_sum`` the loss is the mean over completions of that minimum, and on policy its gradient is that of the sum of token
+    With ``sequence_sum`` the loss is the mean over completions of that minimum, and on policy its
+    gradient is that of the sum of token
     terms, not of their mean.
 
     Source: TRL ``RLOOTrainer``; the sequence-level form of the GRPO objective.
@@ -476,11 +496,13 @@ def gmpo(
     eps_low: float,
     eps_high: float,
 ) -> Tensor:
-    r"""Geometric mean of the token ratios, each clipped in log space, on the side that its advantage would push it to.
+    r"""Geometric mean of the token ratios, each clipped in log space, on the side that its
+    advantage would push it to.
 
     .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
 
-    Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl ``loss_mode=geo_mean``.
+    Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl
+    ``loss_mode=geo_mean``.
     """
     cut = _clipped_log_ratio(logp, old_logp, advantage, eps_low, eps_high)
     mean = mean_of_tokens(cut, mask)

@@ -15,6 +15,8 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from ..checks import checked
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import Push
@@ -25,8 +27,9 @@ NUMBERED_ROWS = 32  # more completions than this, and bars take the place of num
 DRAWN_ROWS = 256  # more completions than this, and a row would be less than three pixels high
 
 
+@checked
 def weight_map(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     rollouts: Rollouts,
     micro_batch: Tensor | None = None,
     *,
@@ -257,6 +260,6 @@ def label_rows(axis: Axes, rollouts: Rollouts) -> None:
         right = [i for i, value in enumerate(rollouts.reward.tolist()) if value > 0]
         axis.plot([-2] * len(right), right, ">", color="#333333", markersize=3, clip_on=False)
         axis.set_ylabel("completions of each prompt (▸ reward above 0)")
-    for i in starts[1:]:
+    for i in starts[1:] if len(starts) <= NUMBERED_ROWS else []:
         for peer in axis.figure.axes:
             peer.axhline(i - 0.5, color="#333333", linewidth=0.8)

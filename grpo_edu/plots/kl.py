@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from ..checks import OpenProbability, checked
 from ..objective import axes
 from ..objective.kl import k1, k2, k3, slope_of
 from .style import COLOURS, Picture, evidence, headline, new_figure, picture
@@ -14,7 +15,10 @@ DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
 
 @picture
-def kl_estimators(policy: float, reference: float, *, title: str | None = None) -> Picture:
+@checked
+def kl_estimators(
+    policy: OpenProbability, reference: OpenProbability, *, title: str | None = None
+) -> Picture:
     r"""Value (left) and slope (right) of each estimator against :math:`d = \log\pi -
     \log\pi_{ref}`, two actions marked on every curve.
 
@@ -26,12 +30,6 @@ def kl_estimators(policy: float, reference: float, *, title: str | None = None) 
     Raises:
         ValueError: a probability that is not between 0 and 1.
     """
-    for name, value in (("policy", policy), ("reference", reference)):
-        if not 0 < value < 1:
-            raise ValueError(
-                f"{name} is {value}: expected a probability above 0 and below 1, of the first of "
-                "two actions."
-            )
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
     figure = new_figure(8.6, 3.6)

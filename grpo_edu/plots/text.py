@@ -13,7 +13,8 @@ from matplotlib import colormaps
 from matplotlib.colors import TwoSlopeNorm, to_hex
 from torch import Tensor
 
-from ..objective.recipe import Recipe
+from ..checks import Index, checked
+from ..objective.catalog import AnyRecipe
 from ..rollouts import Rollouts
 from ..weights import Push
 from .heatmap import Panel, common_scale, drawn_rows, left_out, panel_data
@@ -43,12 +44,13 @@ class Html(str):
         return str(self)
 
 
+@checked
 def weights_on_text(
-    recipes: Sequence[Recipe],
+    recipes: Sequence[AnyRecipe],
     rollouts: Rollouts,
     micro_batch: Tensor | None = None,
     *,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[Index] | None = None,
     relative: bool = False,
 ) -> Html:
     """Completions as text, each token coloured by its signed push.
@@ -138,8 +140,8 @@ def _completion(i: int, rollouts: Rollouts, data: Panel, norm: TwoSlopeNorm) -> 
     assert rollouts.scored is not None
     reward = f"{rollouts.reward[i].item():g}" if rollouts.scored[i] else "not scored"
     prompt = f" · prompt: {escape(_tail(rollouts.prompts[i]))}" if rollouts.prompts else ""
-    mean = f"push per token {_signed(data['mean'], '.3g')}"
-    share = f"share of the step {_signed(100 * data['share'], '.1f')} %"
+    mean = f"push per token {_signed(float(data['mean']), '.3g')}"
+    share = f"share of the step {_signed(100 * float(data['share']), '.1f')} %"
     head = (
         f"completion {i} · reward {reward} · {data['mask'].sum()} tokens · {mean} · {share}{prompt}"
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import matplotlib
 import torch
-from torch import Tensor
 
-from ..theory.mdp import Logits, advantages, values, words
+from ..checks import checked
+from ..theory.mdp import Logits, Rewards, advantages, spelt, values, words
 from .style import SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
 
 PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 
 
 @picture
+@checked
 def token_tree(
-    logits: Logits, reward: Tensor, vocabulary: str, *, title: str | None = None
+    logits: Logits, reward: Rewards, vocabulary: str, *, title: str | None = None
 ) -> Picture:
     """Prefixes from left to right. In a box: the prefix and its V; on an edge: A = Q - V of that
     token, orange above 0, purple below.
@@ -25,6 +26,7 @@ def token_tree(
         vocabulary: one character per token.
         title: the sentence to take home; None: a neutral one.
     """
+    spelt(vocabulary, logits)
     horizon = len(logits)
     width = len(vocabulary)
     v = values(logits, reward)

@@ -1,6 +1,8 @@
-"""Every group that a two-branch stopping policy can produce, with its probability; weights through the real Recipe.
+"""Every group that a two-branch stopping policy can produce, with its probability; weights through
+the real Recipe.
 
-The policy: a completion is right with probability p = sigmoid(mode); then each token stops with probability sigmoid(stop) of its branch,
+The policy: a completion is right with probability p = sigmoid(mode); then each token stops with
+probability sigmoid(stop) of its branch,
 up to a length cap. The first token carries the branch as well as its own stop decision.
 """
 
@@ -12,12 +14,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..checks import Cap, Count, Hazard, OpenProbability, Probability, at_most_power, checked
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 
 
 class Groups(NamedTuple):
-    """M groups of G completions: ``chance`` ``[M]``, ``reward``, ``length``, ``stopped`` ``[M, G]``, ``mask`` ``[M, G, T]``."""
+    """M groups of G completions: ``chance`` ``[M]``, ``reward``, ``length``, ``stopped`` ``[M,
+    G]``, ``mask`` ``[M, G, T]``.
+    """
 
     chance: Tensor
     reward: Tensor
@@ -39,8 +45,12 @@ def completions(
     return found
 
 
-def all_groups(p: float, stop_right: float, stop_wrong: float, size: int, cap: int) -> Groups:
+@checked
+def all_groups(
+    p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
+) -> Groups:
     """All (2(cap + 1))^G ordered groups; their chances add to 1."""
+    at_most_power("the number of groups (by size and cap)", 2 * (cap + 1), size, 300_000)
     rows = list(product(completions(p, stop_right, stop_wrong, cap), repeat=size))
     chance = torch.tensor([[c[0] for c in row] for row in rows], dtype=torch.float64).prod(dim=1)
     reward = torch.tensor([[float(c[1]) for c in row] for row in rows], dtype=torch.float64)
@@ -50,7 +60,9 @@ def all_groups(p: float, stop_right: float, stop_wrong: float, size: int, cap: i
 
 
 def group_weights(recipe: Recipe, groups: Groups, micro_batch: Tensor | None = None) -> Tensor:
-    """``[M, G, T]`` on-policy gradient weight of every token, each group its own optimiser step, by autograd through the recipe."""
+    """``[M, G, T]`` on-policy gradient weight of every token, each group its own optimiser step, by
+    autograd through the recipe.
+    """
     size, cap = groups.mask.shape[1:]
     group = torch.zeros(size, dtype=torch.long)
 
@@ -65,7 +77,9 @@ def group_weights(recipe: Recipe, groups: Groups, micro_batch: Tensor | None = N
 
 
 def scores(groups: Groups, p: float, stop_right: float, stop_wrong: float) -> Tensor:
-    """``[M, G, T, 3]`` derivative of each token's log-probability by (mode, right stop logit, wrong stop logit)."""
+    """``[M, G, T, 3]`` derivative of each token's log-probability by (mode, right stop logit, wrong
+    stop logit).
+    """
     cap = groups.mask.shape[2]
     right = groups.reward[..., None] > 0
     is_stop = groups.stopped[..., None] & (torch.arange(1, cap + 1) == groups.length[..., None])
@@ -76,10 +90,13 @@ def scores(groups: Groups, p: float, stop_right: float, stop_wrong: float) -> Te
     return torch.stack([column * groups.mask for column in columns], dim=-1)
 
 
+@checked
 def group_gradients(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
 ) -> tuple[Tensor, Tensor]:
-    """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong stop logit)."""
+    """Chances ``[M]`` and gradients ``[M, 3]`` of the objective by (mode, right stop logit, wrong
+    stop logit).
+    """
     groups = all_groups(p, stop_right, stop_wrong, size, cap)
     weights = group_weights(recipe, groups)
     return groups.chance, (weights[..., None] * scores(groups, p, stop_right, stop_wrong)).sum(
@@ -87,16 +104,23 @@ def group_gradients(
     )
 
 
+@checked
 def expected_gradient(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe, p: Probability, stop_right: Hazard, stop_wrong: Hazard, size: Count, cap: Cap
 ) -> Tensor:
     """``[3]`` the mean over all groups."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)
     return chance @ gradients
 
 
+@checked
 def relative_variance(
-    recipe: Recipe, p: float, stop_right: float, stop_wrong: float, size: int, cap: int
+    recipe: AnyRecipe,
+    p: OpenProbability,
+    stop_right: Hazard,
+    stop_wrong: Hazard,
+    size: Count,
+    cap: Cap,
 ) -> float:
     r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common factor cancels."""
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)

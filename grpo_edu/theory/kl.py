@@ -1,17 +1,24 @@
-"""Expected value and gradient of a KL estimator, exactly, over every action of a tabular softmax policy."""
+"""Expected value and gradient of a KL estimator, exactly, over every action of a tabular softmax
+policy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from ..checks import Count, Logits, LogProbs, NonNegative, Positive, checked
 from ..objective import axes
 
+Estimator = Annotated[axes.Choice, axes.choice_of("kl")]
 
+
+@checked
 def in_loss(
-    estimator: axes.Choice, logits: Tensor, reference: Tensor, behaviour: Tensor | None = None
+    estimator: Estimator, logits: Logits, reference: LogProbs, behaviour: LogProbs | None = None
 ) -> tuple[float, Tensor]:
     """Expected value, and the gradient by the logits that a step on the estimator in the loss has.
 
@@ -19,10 +26,12 @@ def in_loss(
         estimator: a choice of ``objective.kl`` with its beta bound.
         logits: ``[A]`` of the policy.
         reference: ``[A]`` log-probabilities of the reference policy.
-        behaviour: ``[A]`` log-probabilities of the policy that drew the actions; None: the policy itself, on policy.
+        behaviour: ``[A]`` log-probabilities of the policy that drew the actions; None: the
+            policy itself, on policy.
 
     Returns:
-        value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not differentiated.
+        value, ``[A]`` gradient: actions are drawn first, so the drawing itself is not
+        differentiated.
     """
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
@@ -33,13 +42,17 @@ def in_loss(
     return expected.item(), torch.autograd.grad(expected, leaf)[0]
 
 
-def pull_in_loss(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
+@checked
+def pull_in_loss(estimator: Estimator, logits: Logits, reference: LogProbs) -> Tensor:
     """``[A]`` the gradient of ``in_loss`` alone, on policy."""
     return in_loss(estimator, logits, reference)[1]
 
 
-def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tensor:
-    """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator · score], the estimator detached."""
+@checked
+def in_reward(estimator: Estimator, logits: Logits, reference: LogProbs) -> Tensor:
+    """``[A]`` gradient of the penalty when the estimator is taken from the reward: E[estimator ·
+    score], the estimator detached.
+    """
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
     fixed = logp.detach()
@@ -48,7 +61,8 @@ def in_reward(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> Tens
     return torch.autograd.grad((fixed.exp() * penalty * logp).sum(), leaf)[0]
 
 
-def reverse(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+@checked
+def reverse(logits: Logits, reference: LogProbs) -> tuple[float, Tensor]:
     """KL(π ‖ π_ref) and its gradient by the logits."""
     leaf = logits.detach().clone().requires_grad_()
     logp = leaf.log_softmax(0)
@@ -56,15 +70,19 @@ def reverse(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
     return value.item(), torch.autograd.grad(value, leaf)[0]
 
 
-def forward(logits: Tensor, reference: Tensor) -> tuple[float, Tensor]:
+@checked
+def forward(logits: Logits, reference: LogProbs) -> tuple[float, Tensor]:
     """KL(π_ref ‖ π) and its gradient by the logits."""
     leaf = logits.detach().clone().requires_grad_()
     value = (reference.exp() * (reference - leaf.log_softmax(0))).sum()
     return value.item(), torch.autograd.grad(value, leaf)[0]
 
 
-def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
-    """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against ``[A]`` reference log-probabilities."""
+@checked
+def spread(estimator: Estimator, logits: Logits, reference: LogProbs) -> float:
+    """Standard deviation of the estimator over the actions of the policy, ``[A]`` logits against
+    ``[A]`` reference log-probabilities.
+    """
     logp = logits.detach().log_softmax(0)
     inputs = {"logp": logp[:, None], "old_logp": logp[:, None], "ref_logp": reference[:, None]}
     value = axes.run(estimator, inputs)[:, 0]
@@ -72,23 +90,26 @@ def spread(estimator: axes.Choice, logits: Tensor, reference: Tensor) -> float:
     return (logp.exp() * (value - mean) ** 2).sum().sqrt().item()
 
 
+@checked
 def settle(
     pull: Callable[[Tensor, Tensor], Tensor],
-    reward: Tensor,
-    reference: Tensor,
-    beta: float,
+    reward: Logits,
+    reference: LogProbs,
+    beta: NonNegative,
     *,
-    rate: float = 1.0,
-    steps: int = 3000,
+    rate: Positive = 1.0,
+    steps: Count = 3000,
 ) -> Tensor:
-    r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to; exact expectations, tabular.
+    r"""``[A]`` policy that gradient ascent on the expected reward, against a KL pull, comes to;
+    exact expectations, tabular.
 
     .. math:: z \leftarrow z + \eta\,\big(\nabla_z E_\pi[r] - \beta\,\mathrm{pull}(z)\big)
 
     Under the reverse KL it is :math:`\pi \propto \pi_{ref}\,e^{r/\beta}`. Without a pull it runs into a corner.
 
     Args:
-        pull: gradient of the penalty at beta 1 by the logits, from (logits, reference): ``partial(pull_in_loss, estimator)``, say.
+        pull: gradient of the penalty at beta 1 by the logits, from (logits, reference):
+            ``partial(pull_in_loss, estimator)``, say.
         reward: ``[A]``.
         reference: ``[A]`` log-probabilities, also the start.
         beta: weight of the penalty.

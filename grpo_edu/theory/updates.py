@@ -1,4 +1,6 @@
-"""Several updates on one rollout, exactly: what the ratio and the clip do when the same completions are used again."""
+"""Several updates on one rollout, exactly: what the ratio and the clip do when the same completions
+are used again.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from ..objective.recipe import Recipe
+from ..checks import Cap, Index, Logits, Positive, Probability, checked, one_of
+from ..objective.catalog import AnyRecipe
 from ..rollouts import Rollouts
 from ..weights import factors
 
@@ -16,17 +18,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@checked
 def reuse(
-    recipe: Recipe,
-    logits: Tensor,
-    actions: Sequence[int],
+    recipe: AnyRecipe,
+    logits: Logits,
+    actions: Sequence[Index],
     reward: Sequence[float],
     *,
-    learning_rate: float,
-    updates: int,
-    momentum: float = 0.0,
+    learning_rate: Positive,
+    updates: Cap,
+    momentum: Probability = 0.0,
 ) -> pd.DataFrame:
-    r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn, so nothing is random.
+    r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn,
+    so nothing is random.
 
     .. math:: v_k = \mu v_{k-1} - \nabla\mathcal L(\theta_{k-1}),\qquad \theta_k = \theta_{k-1} + \eta v_k
 
@@ -39,11 +43,16 @@ def reuse(
         updates: how often the rollout is used.
 
     Returns:
-        One row per update, as it stands when its gradient is taken: ``update`` (1 is on policy), ``loss``, ``gradient_norm``,
-        ``clip_fraction`` (completions whose gradient the clip took) and ``ratio_0`` … ``ratio_{N-1}``.
+        One row per update, as it stands when its gradient is taken: ``update`` (1 is on
+            policy), ``loss``, ``gradient_norm``,
+        ``clip_fraction`` (completions whose gradient the clip took) and ``ratio_0`` …
+        ``ratio_{N-1}``.
     """
     import pandas as pd
 
+    one_of("actions", max(actions), range(len(logits)))
+    if len(reward) != len(actions):
+        raise ValueError(f"reward has {len(reward)} entries: expected {len(actions)}, as actions.")
     taken = torch.as_tensor(actions)
     theta = logits.detach().double().clone()
     velocity, old = torch.zeros_like(theta), theta.log_softmax(0)[taken][:, None]

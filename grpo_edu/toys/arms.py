@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..checks import whole_number
 from ..draws import shuffled, uniform
 from ..objective.catalog import recipe as by_name
 from ..objective.recipe import Recipe
 from ..objective.surrogates import ppo_clip
-from ..settings import whole
 from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class Arms:
     logits_seed: int = 0
 
     def __post_init__(self) -> None:
-        whole("arms", self.arms, 2)
-        whole("right", self.right, 1)
+        whole_number("arms", self.arms, 2)
+        whole_number("right", self.right, 1)
         if self.right >= self.arms:
             raise ValueError(f"right is {self.right}: expected fewer than arms = {self.arms}.")
         if not self.spread >= 0:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..checks import NonNegative, Positive, check_of, checked, instance, one_of
+from ..objective.catalog import AnyRecipe
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..settings import one_of
 from ..statistics import intervals
 from ..weights import token_weights
 from .training import Training
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def push_sizes(recipes: Recipe | Sequence[Recipe], batches: Sequence[Rollouts]) -> dict[str, float]:
+@checked
+def push_sizes(
+    recipes: AnyRecipe | Sequence[AnyRecipe], batches: Sequence[Rollouts]
+) -> dict[str, float]:
     r"""Mean total push of each recipe over the batches (``stopping.rollouts``, say):
     :math:`\sum_{i,t} |\mathrm{push}_{it}|`.
 
@@ -54,8 +58,9 @@ def gradient_sizes(
     return {str(name): float(norm) for name, norm in norms.items()}
 
 
+@checked
 def matched_learning_rate(
-    sizes: Mapping[str, float], learning_rate: float, reference: str | None = None
+    sizes: Mapping[str, NonNegative], learning_rate: Positive, reference: str | None = None
 ) -> dict[str, float]:
     """Learning rates under which every recipe's first step has the size that the reference has at
     ``learning_rate``.
@@ -86,6 +91,8 @@ def last_step(table: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    instance("table", table, pd.DataFrame)
+    check_of(Sequence[str])("columns", columns)
     end = table.loc[table["step"] == table["step"].max()]
     shown = {
         column: intervals(end, column, by=["recipe"]).set_index("recipe") for column in columns

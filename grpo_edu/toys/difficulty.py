@@ -25,9 +25,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import (
+    Cap,
+    Index,
+    Positive,
+    checked,
+    number,
+    one_of,
+    whole_number,
+)
 from ..draws import seed_numbers, shuffled
-from ..objective.recipe import Recipe
-from ..settings import one_of, whole
+from ..objective.catalog import AnyRecipe
 from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
@@ -64,9 +72,11 @@ class Difficulty:
 
     def __post_init__(self) -> None:
         for name, least in (("prompts", 1), ("features", 0), ("rounds", 1), ("buckets", 1)):
-            whole(name, getattr(self, name), least)
+            whole_number(name, getattr(self, name), least, 10**6)
         one_of("sampling", self.sampling, SAMPLING)
         one_of("spacing", self.spacing, ("log", "logit"))
+        number("hardest", self.hardest, 0.0, 1.0)
+        number("easiest", self.easiest, 0.0, 1.0)
         if not 0 < self.hardest <= self.easiest < 1:
             raise ValueError(
                 f"hardest is {self.hardest} and easiest {self.easiest}: expected pass rates with 0 "
@@ -197,13 +207,14 @@ def logp_of(setting: Difficulty, theta: Tensor, actions: tuple[Tensor, ...]) -> 
     return torch.where(right, logsigmoid(logit), logsigmoid(-logit))[:, None]
 
 
+@checked
 def train(
-    recipes: Recipe | Sequence[Recipe],
+    recipes: AnyRecipe | Sequence[AnyRecipe],
     setting: Difficulty | None = None,
     training: Training | None = None,
     *,
-    seeds: int | Sequence[int] = 8,
-    learning_rates: Mapping[str, float] | None = None,
+    seeds: Cap | Sequence[Index] = 8,
+    learning_rates: Mapping[str, Positive] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Train on the prompt set. Level of evidence: simulated.

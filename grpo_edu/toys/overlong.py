@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..checks import one_of
 from ..objective.catalog import recipe as by_name
 from ..objective.filters import truncation_mask
 from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
-from ..settings import one_of
 from . import stopping
 from .stopping import Stopping
 from .training import Training

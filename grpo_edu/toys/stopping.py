@@ -26,10 +26,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import (
+    Cap,
+    Index,
+    OpenProbability,
+    Positive,
+    check_of,
+    checked,
+    instance,
+    number,
+    one_of,
+    shown,
+    whole_number,
+)
 from ..draws import generators, shuffled, uniform
-from ..objective.recipe import Recipe
+from ..objective.catalog import AnyRecipe
 from ..rollouts import Rollouts
-from ..settings import one_of, whole
 from .training import Draw, Training, UpdateStats, learn, trainable
 
 if TYPE_CHECKING:
@@ -64,18 +76,11 @@ class Stopping:
 
     def __post_init__(self) -> None:
         one_of("mode", self.mode, MODES)
-        whole("cap", self.cap, 2)
+        whole_number("cap", self.cap, 2, 10**5)
         for name in ("hazard_right", "hazard_wrong", "slip"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}: expected a probability between 0 and 1, "
-                    f"ends excluded."
-                )
-        if not self.attempts or any(not 0 < p < 1 for p in self.attempts):
-            raise ValueError(
-                f"right is {self.right}: expected a probability between 0 and 1, ends excluded, or "
-                f"a tuple of them."
-            )
+            number(name, getattr(self, name), 1e-9, 1 - 1e-9)
+        check_of(tuple[OpenProbability, ...])("right", self.attempts)
+        instance("truncated_fails", self.truncated_fails, bool)
 
     @property
     def attempts(self) -> tuple[float, ...]:
@@ -160,13 +165,14 @@ def logp_of(policy: Stopping, samples: int, theta: Tensor, actions: tuple[Tensor
     return torch.cat([first[:, None], tokens[:, 1:]], dim=1)
 
 
+@checked
 def train(
-    recipes: Recipe | Sequence[Recipe],
+    recipes: AnyRecipe | Sequence[AnyRecipe],
     policy: Stopping | None = None,
     training: Training | None = None,
     *,
-    seeds: int | Sequence[int] = 8,
-    learning_rates: Mapping[str, float] | None = None,
+    seeds: Cap | Sequence[Index] = 8,
+    learning_rates: Mapping[str, Positive] | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
     """Train by sampling. Level of evidence: simulated.
@@ -258,8 +264,9 @@ def columns_at(
     }
 
 
+@checked
 def rollouts(
-    policy: Stopping, training: Training, seed: int = 0, theta: Tensor | None = None
+    policy: Stopping, training: Training, seed: Index = 0, theta: Tensor | None = None
 ) -> Rollouts:
     """One step's completions as checked ``Rollouts``, to look at with the package's other tools.
 
@@ -267,6 +274,8 @@ def rollouts(
     """
     fit_prompts(policy, training)
     at = policy.start() if theta is None else theta[None]
+    if at.shape != policy.start().shape or not at.is_floating_point():
+        raise ValueError(f"theta is {shown(theta)}: expected [{policy.start().shape[1]}] numbers.")
     batch = draw(at, policy, training, generators([seed]))
     return Rollouts(
         logp=logp_of(policy, training.samples, at[0], tuple(a[0] for a in batch.actions)),

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import Probability, check_of, instance
 from ..draws import generators, seed_numbers
 from ..objective.recipe import Plan, Recipe
 from ..rollouts import Rollouts
@@ -60,6 +61,8 @@ class Training:
 
     def __post_init__(self) -> None:
         check_training(self, every=1)
+        check_of(tuple[Probability, Probability])("betas", self.betas)
+        instance("placebo", self.placebo, bool)
         if self.micro_batches > self.prompts * self.samples:
             raise ValueError(
                 f"micro_batches is {self.micro_batches}: expected at most prompts x samples = "

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import checked
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from .base import Explorer, script, spec, tr
@@ -41,6 +42,7 @@ class AdvantageExplorer(Explorer):
     eps = tr.Float(0.0, min=0.0).tag(sync=True)
     k = tr.Int(2, min=1, max=16).tag(sync=True)
 
+    @checked
     def __init__(
         self,
         rewards: Sequence[float] = (1, 0, 0, 0),

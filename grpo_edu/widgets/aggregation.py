@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..checks import checked
 from ..objective import axes, catalog
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
@@ -83,6 +84,7 @@ class AggregationExplorer(Explorer):
     micro_batches = tr.Int(2, min=1, max=8).tag(sync=True)
     relative = tr.Bool(False).tag(sync=True)
 
+    @checked
     def __init__(
         self,
         recipes: Sequence[str | Recipe] = ("grpo", "dr_grpo"),

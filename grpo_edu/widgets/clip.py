@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..checks import checked
 from ..objective import axes
 from ..objective import surrogates as sur
 from ..theory.clip import pushes
@@ -52,6 +53,7 @@ class ClipExplorer(Explorer):
     tau_pos = tr.Float(1.0, min=0.01).tag(sync=True)
     tau_neg = tr.Float(1.05, min=0.01).tag(sync=True)
 
+    @checked
     def __init__(
         self,
         surrogates: Sequence[str] = ("PPO clip", "dual clip", "CISPO", "SAPO"),

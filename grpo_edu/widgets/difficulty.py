@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..checks import Probability, checked
 from ..objective.recipe import Recipe
 from ..theory import difficulty
 from .base import Explorer, script, spec, tr
@@ -45,10 +46,11 @@ class DifficultyExplorer(Explorer):
     eps = tr.Float(0.0, min=0.0).tag(sync=True)
     k = tr.Int(2, min=1, max=64).tag(sync=True)
 
+    @checked
     def __init__(
         self,
         schemes: Sequence[str] = ("mean/std", "mean", "maxrl"),
-        p: float = 0.1,
+        p: Probability = 0.1,
         size: int = 8,
         **state: Any,
     ) -> None:

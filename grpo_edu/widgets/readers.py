@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..checks import checked
 from ..completions import read_completions
 from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
@@ -49,11 +50,12 @@ def _offered(names: Sequence[str], recipes: dict[str, Recipe]) -> None:
     for name in names:
         if name not in recipes:
             raise ValueError(
-                f"{name!r} needs a field that these rollouts lack: expected one of "
+                f"recipe {name!r} needs a field that these rollouts lack: expected one of "
                 f"{', '.join(recipes)}."
             )
 
 
+@checked
 def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> Panel:
     """One token's weight, factor by factor, the numbers put into the formula; recipe, completion
     and token are turned.
@@ -77,6 +79,7 @@ def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> P
     return Panel(picture, controls, lambda values: {"token": last[int(values["completion"])]})
 
 
+@checked
 def token_view(
     rollouts: Rollouts | str | Path | None = None, recipes: Sequence[str] = ("grpo", "dr_grpo")
 ) -> Panel:
@@ -170,6 +173,7 @@ def _first_live(step: Rollouts) -> int:
 # --- a training run
 
 
+@checked
 def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo")) -> Panel:
     """The curves of a training run, then the completions of any step with the weights they had
     under two recipes.

@@ -87,7 +87,7 @@ grpo = recipe("grpo").but("grpo", kl=None)
 for name, old in (("π_old (right)", now), ("π_ref (swapped)", reference)):
     rows = ledger(grpo, Rollouts.from_lengths([1] * 4, rewards, old_logp=old, ref_logp=reference))
     print(
-        f"{name:16} ratio {rows['ratio'].round(3).tolist()} push {rows['weight'].round(4).tolist()}"
+        f"{name:16} ratio {rows['ratio'].round(3).tolist()} push {rows['push'].round(4).tolist()}"
     )
 
 # %% [markdown]
