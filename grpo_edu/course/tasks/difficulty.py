@@ -139,7 +139,9 @@ SILENT_SHARE = Exercise(
         "only the groups that are all right": lambda p, n: p**n,
         "the probability of a live group, the opposite": lambda p, n: 1 - silent_probability(p, n),
         "the two are multiplied: a group cannot be both": lambda p, n: p**n * (1 - p) ** n,
-        "one completion too few: G - 1 in the exponent": lambda p, n: silent_probability(p, n - 1),
+        "one completion too few: G - 1 in the exponent": lambda p, n: (
+            p ** (n - 1) + (1 - p) ** (n - 1)
+        ),
         "the chance of one dead completion times G, not a power": lambda p, n: n * p + n * (1 - p),
         "the group size is ignored, it is that of a pair": lambda p, n: silent_probability(p, 2),
     },
