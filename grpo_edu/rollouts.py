@@ -212,7 +212,8 @@ class Rollouts:
 def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
     """Token counts as a tensor, and the padded width."""
     if isinstance(lengths, Sequence) and not isinstance(lengths, str) and len(lengths):
-        lengths = torch.as_tensor([whole_number("lengths", n, 0, 10**8) for n in lengths])  # type: ignore[assignment]
+        counts = [whole_number("lengths", n, 0, 10**8) for n in lengths]
+        lengths = torch.as_tensor(counts)  # type: ignore[assignment]
     values: Any = lengths
     right = isinstance(values, Tensor) and values.ndim == 1 and len(values) > 0
     if not right or values.dtype not in (torch.int32, torch.int64) or (values < 0).any():

@@ -125,7 +125,9 @@ def formula(
     """
 
     def attach(function: F) -> F:
-        function.latex, function.text, function.label = latex, text, label  # type: ignore[attr-defined]
+        function.latex = latex  # type: ignore[attr-defined]
+        function.text = text  # type: ignore[attr-defined]
+        function.label = label  # type: ignore[attr-defined]
         function.numbers = numbers  # type: ignore[attr-defined]
         return function
 

@@ -80,7 +80,8 @@ class Recipe:
 
     .. math:: \mathcal{L} = -\sum_{i,t} W_{it}\, f_{it}(\rho, A) + \sum_{i,t} W^{KL}_{it}\, \beta\,\mathrm{kl}_{it}
 
-    Each choice is a pure function of this package (or your own) with its settings bound by ``functools.partial``::
+    Each choice is a pure function of this package (or your own) with its settings bound by
+    ``functools.partial``::
 
         Recipe(baseline=group_mean, scale=partial(group_std, ddof=1, eps=0.0),
                surrogate=partial(ppo_clip, eps_low=0.2, eps_high=0.2), aggregation=sequence_mean)
@@ -178,7 +179,8 @@ class Recipe:
     ) -> Tensor:
         """The scalar loss, differentiable by ``rollouts.logp``.
 
-        With micro-batches, make the plan once and add the losses of its slices; they sum to the loss of the whole step::
+        With micro-batches, make the plan once and add the losses of its slices; they sum to the loss of the
+        whole step::
 
             plan = recipe.plan(rollouts, micro_batch)
             for rows in slices:
@@ -288,7 +290,8 @@ class Recipe:
             )
         if advantage.ndim == 1:
             advantage = advantage[:, None].expand(rollouts.mask.shape)
-        return torch.where(inputs["mask"] & rollouts.scored[:, None], advantage, 0.0)  # type: ignore[index]
+        scored = rollouts.scored[:, None]  # type: ignore[index]
+        return torch.where(inputs["mask"] & scored, advantage, 0.0)
 
     # --- what it needs ------------------------------------------------------------------------
 
