@@ -31,10 +31,15 @@ class LengthBias:
     def __str__(self) -> str:
         known = [x for x in (self.right, self.wrong) if not math.isnan(x)]
         if all(math.isclose(x, 1.0, rel_tol=1e-9) for x in known):
-            return "Length: no bias inside a prompt; the last token is pushed alike in short and long completions of equal reward."
+            return (
+                "Length: no bias inside a prompt; the last token is pushed alike in short and long "
+                "completions of equal reward."
+            )
         return (
-            f"Length: in a completion four times longer the last token is pushed {self.right:.2f} times as hard where it is right (short right "
-            f"answers gain) and {self.wrong:.2f} times where it is wrong (long wrong answers are spared)."
+            f"Length: in a completion four times longer the last token is pushed {self.right:.2f} "
+            "times as hard where it is right (short right "
+            f"answers gain) and {self.wrong:.2f} times where it is wrong (long wrong answers are "
+            "spared)."
         )
 
 
@@ -52,9 +57,13 @@ class DifficultyBias:
         if math.isclose(self.hard, 1.0, rel_tol=1e-6) and math.isclose(
             self.easy, 1.0, rel_tol=1e-6
         ):
-            return f"Difficulty: no bias at G = {self.size}; every pass rate has the same expected weight."
+            return (
+                f"Difficulty: no bias at G = {self.size}; every pass rate has the same expected "
+                "weight."
+            )
         return (
-            f"Difficulty: at G = {self.size} a prompt of pass rate 0.1 has {self.hard:.2f} times the expected weight of one of 0.5, "
+            f"Difficulty: at G = {self.size} a prompt of pass rate 0.1 has {self.hard:.2f} times "
+            "the expected weight of one of 0.5, "
             f"a prompt of pass rate 0.9 has {self.easy:.2f} times."
         )
 

@@ -2,8 +2,8 @@
 reads them from annotations.
 
 A door is what a notebook, the command line or the README calls. A door checks its arguments once;
-the functions behind it do
-not check again. ``function.__wrapped__`` is a checked function without its checks, for inner loops.
+the functions behind it do not check again. ``function.__wrapped__`` is a checked function without
+its checks, for inner loops.
 """
 
 from __future__ import annotations
@@ -195,9 +195,8 @@ def checked(function: F) -> F:
     also convert.
 
     ``Annotated[kind, check]`` calls ``check(name, value)``. Without it: ``float`` is a finite
-    number, ``int`` a whole number,
-    ``Tensor`` holds finite numbers, a class is an instance of it, a sequence is checked entry by
-    entry and is not empty.
+    number, ``int`` a whole number, ``Tensor`` holds finite numbers, a class is an instance of it, a
+    sequence is checked entry by entry and is not empty.
     """
     signature = inspect.signature(function)
 

@@ -47,7 +47,8 @@ class Comparison:
         rows = self.rows()
         width = max(len(axis) for axis, *_ in rows)
         lines = [
-            f"{self.left.name}  against  {self.right.name}: {len(self.differing())} of {len(rows)} axes differ"
+            f"{self.left.name}  against  {self.right.name}: {len(self.differing())} of {len(rows)} "
+            "axes differ"
         ]
         for axis, one, two, differs in rows:
             if differs:
@@ -62,10 +63,14 @@ class Comparison:
     def _repr_html_(self) -> str:
         mark = {True: "<b>≠ differs</b>", False: "= same"}
         cells = "".join(
-            f"<tr><th>{axis}</th><td>{_bold(one, differs)}</td><td>{_bold(two, differs)}</td><td>{mark[differs]}</td></tr>"
+            f"<tr><th>{axis}</th><td>{_bold(one, differs)}</td><td>{_bold(two, differs)}</td>"
+            f"<td>{mark[differs]}</td></tr>"
             for axis, one, two, differs in self.rows()
         )
-        head = f"<tr><th></th><th>{escape(self.left.name)}</th><th>{escape(self.right.name)}</th><th></th></tr>"
+        head = (
+            f"<tr><th></th><th>{escape(self.left.name)}</th><th>{escape(self.right.name)}</th><th>"
+            "</th></tr>"
+        )
         return f"<table>{head}{cells}</table>"
 
 
@@ -122,7 +127,8 @@ def advantage_table(recipes: Iterable[AnyRecipe], rollouts: Rollouts) -> pd.Data
             torch.where(plan.mask, plan.advantage, one), one.expand_as(plan.advantage)
         ):
             raise ValueError(
-                f"{entry.name} has one advantage per token: expected one per completion. Use grpo_edu.ledger(recipe, rollouts)."
+                f"{entry.name} has one advantage per token: expected one per completion. Use "
+                "grpo_edu.ledger(recipe, rollouts)."
             )
         columns[entry.name] = (one[:, 0] + 0.0).tolist()
     return pd.DataFrame(columns)

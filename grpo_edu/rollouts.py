@@ -24,12 +24,11 @@ class Rollouts:
     Args:
         logp: ``[N, T]`` log-probability of each sampled token under the policy that is trained.
             May carry a graph.
-        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding,
-            tool output: False).
-            Whatever stands under False is never read, NaN included.
-        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets
-            advantage 0 and is left out of
-            the statistics of its group. Held in float32 or wider, whatever comes in.
+        mask: ``[N, T]`` bool, True on the completion tokens that are trained (prompt, padding, tool
+            output: False). Whatever stands under False is never read, NaN included.
+        reward: ``[N]``, or a list that may hold None for "not scored": such a row gets advantage 0
+            and is left out of the statistics of its group. Held in float32 or wider, whatever comes
+            in.
         group: ``[N]`` integer, the prompt that each completion answers.
         old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is
             on-policy, every ratio is 1.
@@ -44,9 +43,8 @@ class Rollouts:
         greedy_reward: ``[N]`` reward of the greedy completion of the row's prompt (ReMax).
         given_advantage: ``[N]`` or ``[N, T]`` advantages given from outside, read only by the
             baseline ``given``.
-        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or
-            one the user gives,
-            never the padded width ``mask.shape[1]``.
+        max_new_tokens: the length limit of the sampler. A constant normaliser is this number or one
+            the user gives, never the padded width ``mask.shape[1]``.
         tokens: for each row the text of its tokens, at least as many as the mask has positions
             with True.
         prompts: for each row the text of its prompt.
@@ -137,12 +135,14 @@ class Rollouts:
         ratios = _numbers("ratio", ratio, dtype)
         if ratios.shape not in ((), (len(lengths),)) or not (ratios > 0).all():
             raise ValueError(
-                f"ratio is {ratio}: expected one positive number, or one per completion ({len(lengths)})."
+                f"ratio is {ratio}: expected one positive number, or one per completion "
+                f"({len(lengths)})."
             )
         if (ratios != 1).any():
             if "old_logp" in others:
                 raise ValueError(
-                    "from_lengths got both ratio and old_logp: expected one of them, each fixes the ratios."
+                    "from_lengths got both ratio and old_logp: expected one of them, each fixes "
+                    "the ratios."
                 )
             others["old_logp"] = (new - ratios.log().reshape(-1, 1)).clamp(max=0.0)
             new = others["old_logp"] + ratios.log().reshape(-1, 1)
@@ -172,7 +172,8 @@ class Rollouts:
         index = torch.arange(len(self), device=self.mask.device)[rows]
         if index.ndim != 1:
             raise TypeError(
-                f"rows is {rows!r}: expected a slice, a list of indices or a bool mask. For one row: rollouts[i : i + 1]."
+                f"rows is {rows!r}: expected a slice, a list of indices or a bool mask. For one "
+                "row: rollouts[i : i + 1]."
             )
         values: dict[str, Any] = {}
         for field in fields(self):
@@ -218,11 +219,13 @@ def _lengths(lengths: Sequence[int]) -> tuple[Tensor, int]:
     right = isinstance(values, Tensor) and values.ndim == 1 and len(values) > 0
     if not right or values.dtype not in (torch.int32, torch.int64) or (values < 0).any():
         raise ValueError(
-            f"lengths is {shown(lengths)}: expected a non-empty list of whole numbers >= 0, one per completion."
+            f"lengths is {shown(lengths)}: expected a non-empty list of whole numbers >= 0, one "
+            "per completion."
         )
     if len(values) * int(values.max()) > 10**8:
         raise ValueError(
-            f"lengths are {len(values)} with up to {int(values.max())} tokens: expected at most 1e8 tokens in all."
+            f"lengths are {len(values)} with up to {int(values.max())} tokens: expected at most "
+            "1e8 tokens in all."
         )
     return values, max(1, int(values.max()))
 
@@ -245,11 +248,13 @@ def _rewards(reward: Any, scored: Tensor | None) -> tuple[Tensor, Tensor]:
             or not isinstance(reward, Sequence)
         ):
             raise TypeError(
-                f"reward is {reward!r}: expected a tensor, or a list of numbers and None (without scored, which None says)."
+                f"reward is {reward!r}: expected a tensor, or a list of numbers and None (without "
+                "scored, which None says)."
             )
         if not all(r is None or isinstance(r, (int, float)) for r in reward):
             raise TypeError(
-                f"reward is {list(reward)}: expected numbers, or None where a completion was not scored."
+                f"reward is {list(reward)}: expected numbers, or None where a completion was not "
+                "scored."
             )
         scored = torch.tensor([r is not None for r in reward])
         reward = torch.tensor([0.0 if r is None else float(r) for r in reward], dtype=torch.float64)
@@ -263,7 +268,8 @@ def _at_least_float32(name: str, value: Any) -> Tensor:
     """Whole numbers, bool, float16 and bfloat16 become float32; float64 stays."""
     if not isinstance(value, Tensor):
         raise TypeError(
-            f"{name} is a {type(value).__name__}: expected a torch.Tensor. Use torch.as_tensor({name})."
+            f"{name} is a {type(value).__name__}: expected a torch.Tensor. Use "
+            f"torch.as_tensor({name})."
         )
     if value.is_complex():
         raise TypeError(f"{name} has dtype {value.dtype}: expected real numbers.")
@@ -284,7 +290,8 @@ def _validate(rollouts: Rollouts) -> None:
         )
     if mask.shape[0] == 0 or mask.shape[1] == 0:
         raise ValueError(
-            f"mask has shape {list(mask.shape)}: the batch is empty. Give at least one completion and token."
+            f"mask has shape {list(mask.shape)}: the batch is empty. Give at least one completion "
+            "and token."
         )
     _check_shapes(rollouts)
     for name in ("logp", "old_logp", "ref_logp", "sampler_logp"):
@@ -325,24 +332,30 @@ def _check_shapes(rollouts: Rollouts) -> None:
             continue
         shape = list(value.shape)
         if field.name in PER_TOKEN and shape != [n, t]:
-            off_by_one = f" If {field.name} still holds the prompt's last position, drop it: {field.name}[:, 1:]."
+            off_by_one = (
+                f" If {field.name} still holds the prompt's last position, drop it: "
+                f"{field.name}[:, 1:]."
+            )
             hint = off_by_one if shape == [n, t + 1] else " One number per token of the mask."
             raise ValueError(
                 f"{field.name} has shape {shape} but mask has {[n, t]}: they must agree.{hint}"
             )
         if field.name in PER_ROW and shape != [n]:
             raise ValueError(
-                f"{field.name} has shape {shape} but mask has {n} completions: expected [{n}], one per row."
+                f"{field.name} has shape {shape} but mask has {n} completions: expected [{n}], one "
+                "per row."
             )
         if field.name == "reward_parts" and (value.ndim != 2 or shape[0] != n or shape[1] == 0):
             raise ValueError(
-                f"reward_parts has shape {shape}: expected [{n}, K], one column per reward function."
+                f"reward_parts has shape {shape}: expected [{n}, K], one column per reward "
+                "function."
             )
         if field.name == "given_advantage" and shape not in ([n], [n, t]):
             raise ValueError(f"given_advantage has shape {shape}: expected [{n}] or {[n, t]}.")
         if field.name in ("scored", "truncated") and value.dtype != torch.bool:
             raise TypeError(
-                f"{field.name} has dtype {value.dtype}: expected torch.bool. Use {field.name}.bool()."
+                f"{field.name} has dtype {value.dtype}: expected torch.bool. Use "
+                f"{field.name}.bool()."
             )
 
 
@@ -358,18 +371,22 @@ def _check_log_probs(name: str, value: Tensor | None, mask: Tensor) -> None:
     if not torch.isfinite(live).all():
         where = tuple((~torch.isfinite(value.detach()) & mask).nonzero()[0].tolist())
         raise ValueError(
-            f"{name} is {value.detach()[where].item()} at completion {where[0]}, token {where[1]}: expected a finite "
-            "log-probability on every trained token. Mask the token, or look for log(0) and overflow upstream."
+            f"{name} is {value.detach()[where].item()} at completion {where[0]}, token {where[1]}: "
+            "expected a finite "
+            "log-probability on every trained token. Mask the token, or look for log(0) and "
+            "overflow upstream."
         )
     if (live.abs() > _largest(value)).any():
         raise ValueError(
-            f"{name} holds {live.min().item()}: expected numbers of size at most {_largest(value):g}, "
+            f"{name} holds {live.min().item()}: expected numbers of size at most "
+            f"{_largest(value):g}, "
             "since their squares must be finite."
         )
     if (live > 1e-5).any():
         where = tuple(((value.detach() > 1e-5) & mask).nonzero()[0].tolist())
         raise ValueError(
-            f"{name} is {value.detach()[where].item():.4g} at completion {where[0]}, token {where[1]}: a log-probability "
+            f"{name} is {value.detach()[where].item():.4g} at completion {where[0]}, token "
+            f"{where[1]}: a log-probability "
             f"is at most 0. If these are probabilities, take their logarithm: {name}.log()."
         )
 
@@ -396,13 +413,16 @@ def _check_finite(rollouts: Rollouts) -> None:
         if bad.any():
             found = read[bad][0].item()
             raise ValueError(
-                f"{name} holds {found}: expected finite numbers. Where a completion could not be scored, give None in a "
+                f"{name} holds {found}: expected finite numbers. Where a completion could not be "
+                "scored, give None in a "
                 "list of rewards (it is then left out of its group); a 0 would punish or reward it."
             )
         if (read.abs() > _largest(value)).any():
             raise ValueError(
-                f"{name} holds {read[read.abs() > _largest(value)][0].item()}: expected numbers of size at most "
-                f"{_largest(value):g} in {value.dtype}, since a std adds their squares, which must not "
+                f"{name} holds {read[read.abs() > _largest(value)][0].item()}: expected numbers of "
+                "size at most "
+                f"{_largest(value):g} in {value.dtype}, since a std adds their squares, which must "
+                "not "
                 "overflow. Divide the rewards by a constant."
             )
 
@@ -424,7 +444,8 @@ def _check_texts(rollouts: Rollouts, mask: Tensor) -> None:
             raise TypeError(f"{name} is {shown(texts)}: expected a list, one entry per completion.")
         if len(texts) != len(mask):
             raise ValueError(
-                f"{name} has {len(texts)} entries but mask has {len(mask)} completions: one per completion."
+                f"{name} has {len(texts)} entries but mask has {len(mask)} completions: one per "
+                "completion."
             )
     if rollouts.tokens is None:
         return
@@ -434,5 +455,6 @@ def _check_texts(rollouts: Rollouts, mask: Tensor) -> None:
             raise TypeError(f"tokens[{i}] is {shown(row)}: expected a list of texts.")
         if len(row) < needed:
             raise ValueError(
-                f"tokens[{i}] has {len(row)} texts but the mask reaches token {needed}: give one text each."
+                f"tokens[{i}] has {len(row)} texts but the mask reaches token {needed}: give one "
+                "text each."
             )

@@ -45,10 +45,14 @@ class Stepped:
     def _repr_html_(self) -> str:
         head = "<tr><th>factor</th><th>formula</th><th>with numbers</th><th>value</th></tr>"
         rows = "".join(
-            f"<tr><th>{escape(s.name)}</th><td>{escape(s.formula)}</td><td>{escape(s.numbers)}</td><td>{short(s.value)}</td></tr>"
+            f"<tr><th>{escape(s.name)}</th><td>{escape(s.formula)}</td><td>{escape(s.numbers)}</td>"
+            f"<td>{short(s.value)}</td></tr>"
             for s in self.steps
         )
-        return f"<p>{escape(self.recipe.name)}: completion {self.completion}, token {self.position}</p><table>{head}{rows}</table>"
+        return (
+            f"<p>{escape(self.recipe.name)}: completion {self.completion}, token "
+            f"{self.position}</p><table>{head}{rows}</table>"
+        )
 
 
 @checked
@@ -77,7 +81,8 @@ def step_through(
         or not rollouts.mask[completion, position]
     ):
         raise IndexError(
-            f"token {completion},{position} is not a trained token: expected a completion 0 to {rows - 1} and a position below its "
+            f"token {completion},{position} is not a trained token: expected a completion 0 to "
+            f"{rows - 1} and a position below its "
             f"length ({', '.join(map(str, rollouts.lengths.tolist()[:8]))}, …)."
         )
     n = _numbers(recipe, rollouts, completion, position, micro_batch)

@@ -1,11 +1,9 @@
 r"""The push on every token (its gradient weight), and the ledger that explains it factor by factor.
 
-The push on a token is :math:`-\partial \mathcal{L} / \partial \log\pi_\theta(o_{it})`: how hard one optimiser
-step moves its log-probability, up where positive and down where negative. Every argument about GRPO
-and
-its variants is about this number. ``Push`` holds it for one recipe and one step, computed once;
-tables,
-plots, pages and widgets take a ``Push``.
+The push on a token is :math:`-\partial \mathcal{L} / \partial \log\pi_\theta(o_{it})`: how hard one
+optimiser step moves its log-probability, up where positive and down where negative. Every argument
+about GRPO and its variants is about this number. ``Push`` holds it for one recipe and one step,
+computed once; tables, plots, pages and widgets take a ``Push``.
 """
 
 from __future__ import annotations
@@ -107,11 +105,9 @@ class Push:
         Columns: ``completion``, ``position``, ``token`` (where texts are known), ``group``,
             ``reward``,
         ``advantage``, ``W``, ``ratio``, ``gate``, ``kl``, ``push`` = advantage · W · ratio · gate +
-        kl
-        (with an importance correction also ``correction``, one more factor), and ``share``, the
-        token's
-        signed part of the step's total |push|. A token that a filter took out has W 0 and push 0;
-        an unscored completion has reward NaN.
+        kl (with an importance correction also ``correction``, one more factor), and ``share``, the
+        token's signed part of the step's total |push|. A token that a filter took out has W 0 and
+        push 0; an unscored completion has reward NaN.
         """
         import pandas as pd  # costs as much to import as torch
 
@@ -131,8 +127,8 @@ class Push:
         share``.
 
         ``advantage`` and ``push_per_token`` are means over its tokens, ``share`` is the
-        completion's
-        signed part of the step's total |push|. A completion without a trained token has push 0.
+        completion's signed part of the step's total |push|. A completion without a trained token
+        has push 0.
         """
         import pandas as pd
 
@@ -158,7 +154,8 @@ class Push:
 def token_weights(
     recipe: Recipe | str, rollouts: Rollouts, micro_batch: Tensor | None = None
 ) -> Tensor:
-    r"""The exact push on every token, ``[N, T]``: :math:`-\partial \mathcal{L}/\partial \log\pi_\theta(o_{it})`, by autograd.
+    r"""The exact push on every token, ``[N, T]``: :math:`-\partial \mathcal{L}/\partial
+    \log\pi_\theta(o_{it})`, by autograd.
 
     Its arguments and errors are those of ``Push.of``; in float32 or wider, 0 under the mask.
     """
@@ -181,7 +178,9 @@ def summary(
 
 @checked
 def split(rows: Count, parts: int) -> Tensor:
-    """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order. ``(5, 2)`` -> 0 0 0 1 1."""
+    """``[rows]`` the micro-batch of each row when ``parts`` of nearly equal size are cut in order.
+    ``(5, 2)`` -> 0 0 0 1 1.
+    """
     if not 1 <= parts <= rows:
         raise ValueError(f"parts is {parts}: expected 1 to {rows}, the number of completions.")
     sizes = torch.tensor([len(x) for x in torch.tensor_split(torch.arange(rows), parts)])
@@ -193,9 +192,8 @@ def factors(recipe: Recipe, rollouts: Rollouts, plan: Plan) -> dict[str, Tensor]
     used.
 
     Keys: ``advantage``, ``W``, ``ratio``, ``gate``, ``kl`` (the KL term with its sign and its own
-    W); with an
-    importance correction also ``correction``, one more factor. The push is their product plus
-    ``kl``.
+    W); with an importance correction also ``correction``, one more factor. The push is their
+    product plus ``kl``.
 
     Raises:
         TypeError: a surrogate or KL term of your own without a hand-written derivative.
@@ -222,8 +220,7 @@ def _shared(recipe: Recipe, plan: Plan, inputs: dict[str, Any]) -> tuple[Tensor,
     """W and the importance correction of each token, as its push sees them.
 
     A surrogate with one ratio per completion mixes what its tokens carry: each token is pushed by
-    the
-    completion's mean of W, and of W times the correction.
+    the completion's mean of W, and of W times the correction.
     """
     W = plan.W.to(inputs["logp"].dtype)
     mixed = getattr(axes.function_of(recipe.surrogate), "per_sequence", False)

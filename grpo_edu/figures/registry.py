@@ -174,8 +174,7 @@ def check(figured: Figured, out: Path) -> list[str]:
     """What is no longer true of the committed figure; empty where all is well.
 
     The data is made anew and must agree to 1e-9. Files are compared byte by byte only under the
-    matplotlib that drew them,
-    since another minor release moves a tenth of the pixels.
+    matplotlib that drew them, since another minor release moves a tenth of the pixels.
     """
     path = out / "data" / f"{figured.name}.csv"
     if not path.is_file():

@@ -154,13 +154,11 @@ def sample_file(
     Finished prompts are kept in ``out`` + ".partial", also after Ctrl-C. The same call goes on from
     there, and gives the same file as a run that was never interrupted.
 
-    Columns:
-    ``group_id,
-    sample_id, prompt, answer, completion, tokens, token_ids, logp, ref_logp, reward, truncated,
-    max_new_tokens``.
-    ``tokens`` joined is the completion, followed by the end token's own text where there is one
-    (``token_texts`` says how characters of several tokens look). ``logp`` is float32 to its last
-    digit. ``ref_logp`` equals it: the frozen model is the sampler.
+    Columns: ``group_id, sample_id, prompt, answer, completion, tokens, token_ids, logp, ref_logp,
+    reward, truncated, max_new_tokens``. ``tokens`` joined is the completion, followed by the end
+    token's own text where there is one (``token_texts`` says how characters of several tokens
+    look). ``logp`` is float32 to its last digit. ``ref_logp`` equals it: the frozen model is the
+    sampler.
 
     Args:
         model: what ``load`` takes, or a pair (model, tokenizer).

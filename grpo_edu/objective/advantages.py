@@ -1,12 +1,11 @@
 r"""Advantage = baseline, then scale.
 
-A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or ``[N, T]`` where credit differs
-by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
+A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or
+``[N, T]`` where credit differs by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
 
 ``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered
-out of the baseline.
-``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is added to the std,
-differs in every framework.
+out of the baseline. ``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is
+added to the std, differs in every framework.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ def _need_peers(choice: str, group: Tensor) -> None:
     if (sizes == 1).any():
         alone = values[sizes == 1].tolist()
         raise ValueError(
-            f"group size 1: no relative signal. {choice} compares completions of one prompt, but group "
-            f"{', '.join(map(str, alone[:5]))} has a single one. Sample at least 2 per prompt, or use the baseline "
+            f"group size 1: no relative signal. {choice} compares completions of one prompt, but "
+            "group "
+            f"{', '.join(map(str, alone[:5]))} has a single one. Sample at least 2 per prompt, or "
+            "use the baseline "
             "'no_baseline', 'batch_mean' or 'greedy'."
         )
 
 
-# --- baselines ------------------------------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def _minus_mean(pool: Callable[[Numbers], list[float]]) -> Callable[[Numbers], str]:
@@ -138,7 +139,7 @@ def batch_mean(reward: Tensor, counted: Tensor) -> Tensor:
     return reward - groups.mean(reward, _everyone(counted), counted)
 
 
-# --- scales ---------------------------------------------------------------------------------------------------------------
+# --- scales ---------------------------------------------------------------------------------------
 
 
 @formula(r"1", "1", label="not scaled", numbers=lambda n: short(n.centred))
@@ -180,11 +181,13 @@ def group_std(
 ) -> Tensor:
     r"""Divided by the spread of the rewards of its own prompt: the difficulty bias.
 
-    .. math:: A_i \;/\; \Big(\sqrt{\tfrac{1}{G-\mathrm{ddof}}\textstyle\sum_{j \in q(i)} (r_j-\bar r)^2} + \epsilon\Big)
+    .. math::
+        A_i \;/\; \Big(\sqrt{\tfrac{1}{G-\mathrm{ddof}}\textstyle\sum_{j \in q(i)} (r_j-\bar r)^2} +
+        \epsilon\Big)
 
     A group whose rewards are all equal gets 0, whatever ``eps`` is. For right/wrong rewards the
-    smallest std, so the largest
-    weight, belongs to prompts that are almost always or almost never solved.
+    smallest std, so the largest weight, belongs to prompts that are almost always or almost never
+    solved.
 
         r  1 0 0 0, ddof 1, eps 0   ->   A  1.5 -.5 -.5 -.5
 
@@ -220,7 +223,7 @@ def _divided(centred: Tensor, spread: Tensor, eps: float) -> Tensor:
     return centred * (scale if centred.ndim == 1 else scale[:, None])
 
 
-# --- further baselines ----------------------------------------------------------------------------------------------------
+# --- further baselines ----------------------------------------------------------------------------
 
 
 @formula(
@@ -293,8 +296,7 @@ def live_group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
     .. math:: A_i = \frac{N}{N_{live}} (r_i - \bar r)
 
     Source: GPG (arXiv 2504.02546), its correction of the gradient for groups without a signal, with
-    F_norm = 1. (verl's ``gpg`` counts
-    non-zero rewards instead of rows in live groups.)
+    F_norm = 1. (verl's ``gpg`` counts non-zero rewards instead of rows in live groups.)
     """
     live = (counted & ~groups.is_dead(reward, group, counted)).sum().to(reward.dtype)
     return group_mean(reward, group, counted) * counted.sum() / live.clamp(min=1)
@@ -312,7 +314,8 @@ def _gae(n: Numbers) -> str:
 
 
 @formula(
-    r"\delta_{it}+\gamma\lambda A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ \lambda=<lam>",
+    r"\delta_{it}+\gamma\lambda A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ "
+    r"\lambda=<lam>",
     "GAE(γ=<gamma>, λ=<lam>): δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t",
     label="GAE",
     numbers=_gae,
@@ -329,7 +332,9 @@ def gae(
     r"""Generalised advantage estimation, one advantage per token. The reward arrives at the last
     trained token.
 
-    .. math:: A_{it} = \delta_{it} + \gamma\lambda A_{i,t+1},\quad \delta_{it} = r_{it} + \gamma V_{i,t+1} - V_{it},\quad V_{i,|o_i|+1} = 0
+    .. math::
+        A_{it} = \delta_{it} + \gamma\lambda A_{i,t+1},\quad \delta_{it} = r_{it} + \gamma V_{i,t+1}
+        - V_{it},\quad V_{i,|o_i|+1} = 0
 
     Masked positions (tool output) are stepped over. lambda 1, gamma 1: return minus value. lambda
     0: the one-step error.
@@ -400,8 +405,10 @@ def _process(n: Numbers) -> str:
 
 
 @formula(
-    r"\sum_{j:\,index(j)\ge t}\frac{r_j-\mathrm{mean}(R)}{\mathrm{std}(R;\ \mathrm{ddof}=<ddof>)+<eps>}",
-    "Σ_{steps ending at or after t} (r_step - mean) / (std(ddof=<ddof>) + <eps>), over all steps of the group",
+    r"\sum_{j:\,index(j)\ge t}\frac{r_j-\mathrm{mean}(R)}{\mathrm{std}(R;\ "
+    r"\mathrm{ddof}=<ddof>)+<eps>}",
+    "Σ_{steps ending at or after t} (r_step - mean) / (std(ddof=<ddof>) + <eps>), over all steps "
+    "of the group",
     label="process supervision",
     numbers=_process,
 )
@@ -440,7 +447,8 @@ def _pass_at_k(n: Numbers) -> str:
 
 
 @formula(
-    r"\begin{cases}<k> & r_i>0\\ <k>\Big(1-\tbinom{G-1-c}{<k>-1}\big/\tbinom{G-1}{<k>-1}\Big) & \text{else}\end{cases}",
+    r"\begin{cases}<k> & r_i>0\\ <k>\Big(1-\tbinom{G-1-c}{<k>-1}\big/\tbinom{G-1}{<k>-1}\Big) & "
+    r"\text{else}\end{cases}",
     "<k> if right, else <k>·(1 - C(G-1-c, <k>-1)/C(G-1, <k>-1)), c right in the group of G",
     label="pass@k",
     numbers=_pass_at_k,
@@ -449,7 +457,9 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     r"""Weights whose expected gradient is that of pass@k, exactly, at any group size G >= k.
     "Right" is a reward above 0.
 
-    .. math:: A_i = k \ (r_i > 0),\qquad A_i = k\Big(1 - \binom{G-1-c}{k-1} \Big/ \binom{G-1}{k-1}\Big) \ (r_i \le 0)
+    .. math::
+        A_i = k \ (r_i > 0),\qquad A_i = k\Big(1 - \binom{G-1-c}{k-1} \Big/ \binom{G-1}{k-1}\Big) \
+        (r_i \le 0)
 
     with c right completions. The advantages are not centred.
 
@@ -463,7 +473,8 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     too_small = (size > 0) & (size < k)
     if too_small.any():
         raise ValueError(
-            f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: expected at "
+            f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: "
+            "expected at "
             "least k scored completions per prompt. Sample more, or lower k."
         )
     right = (reward > 0) & counted
@@ -497,7 +508,8 @@ def _decoupled(n: Numbers) -> str:
 
 
 @formula(
-    r"\sum_k \lambda_k\,\frac{r^{(k)}_i-\mathrm{mean}_{j\in q(i)}r^{(k)}_j}{\mathrm{std}_{j\in q(i)}(r^{(k)}_j;\ \mathrm{ddof}=<ddof>)+<eps>}",
+    r"\sum_k \lambda_k\,\frac{r^{(k)}_i-\mathrm{mean}_{j\in q(i)}r^{(k)}_j}{\mathrm{std}_{j\in "
+    r"q(i)}(r^{(k)}_j;\ \mathrm{ddof}=<ddof>)+<eps>}",
     "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group, λ = <weights>",
     label="each reward normalised",
     numbers=_decoupled,
@@ -514,7 +526,9 @@ def decoupled_rewards(
     r"""Each reward function is normalised within the group on its own, then they are added, so that
     none drowns another.
 
-    .. math:: A_i = \sum_k \lambda_k \frac{r^{(k)}_i - \mathrm{mean}\, r^{(k)}}{\mathrm{std}\, r^{(k)} + \epsilon}
+    .. math::
+        A_i = \sum_k \lambda_k \frac{r^{(k)}_i - \mathrm{mean}\, r^{(k)}}{\mathrm{std}\, r^{(k)} +
+        \epsilon}
 
     A NaN part ("does not apply") is left out of its statistics and adds 0.
 
@@ -524,7 +538,8 @@ def decoupled_rewards(
     lambdas = (1.0,) * reward_parts.shape[1] if weights is None else weights
     if len(lambdas) != reward_parts.shape[1]:
         raise ValueError(
-            f"weights has {len(lambdas)} entries but reward_parts has {reward_parts.shape[1]} columns: one each."
+            f"weights has {len(lambdas)} entries but reward_parts has {reward_parts.shape[1]} "
+            "columns: one each."
         )
     summed = torch.zeros(len(group), dtype=torch.float64, device=group.device)
     for column, weight in zip(reward_parts.double().unbind(1), lambdas, strict=True):
@@ -536,7 +551,7 @@ def decoupled_rewards(
     return summed
 
 
-# --- further scales -------------------------------------------------------------------------------------------------------
+# --- further scales -------------------------------------------------------------------------------
 
 
 @formula(
@@ -642,7 +657,8 @@ def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> 
     """
     if centred.ndim == 2:
         raise ValueError(
-            "batch_whiten got one advantage per token: expected one per completion. Use token_whiten."
+            "batch_whiten got one advantage per token: expected one per completion. Use "
+            "token_whiten."
         )
     everyone = _everyone(counted)
     deviation = centred - groups.mean(centred, everyone, counted)
@@ -677,7 +693,7 @@ def token_whiten(
     ).reshape(mask.shape)
 
 
-# --- forms that only frameworks have --------------------------------------------------------------------------------------
+# --- forms that only frameworks have --------------------------------------------------------------
 
 
 def _when_alone(n: Numbers) -> str:
@@ -797,7 +813,8 @@ def _z_score_variance(n: Numbers) -> str:
 
 
 @formula(
-    r"\sqrt{\max(\mathrm{var}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>),\,<floor>)+<eps>}\ \text{(centred)}",
+    r"\sqrt{\max(\mathrm{var}_{j,s}(A_{js};\ \mathrm{ddof}=<ddof>),\,<floor>)+<eps>}\ "
+    r"\text{(centred)}",
     "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
     label="whitened over the tokens, ε under the root",
     numbers=_z_score_variance,

@@ -1,13 +1,10 @@
 r"""Aggregation: how per-token losses become one number. Each choice is a weight per token, and the
-loss is
-``(W * per_token_loss).sum()``.
+loss is ``(W * per_token_loss).sum()``.
 
 All take ``mask``, ``[N, T]`` bool after filtering, and return ``W``, ``[N, T]`` in float64, zero
-where the mask is False.
-``present``, ``[N]`` bool, says which rows are in the batch at all (a dropped row is not); a row
-that is present but fully
-masked counts in N only where ``count_masked_rows`` is True. A batch without any token gets finite
-zeros.
+where the mask is False. ``present``, ``[N]`` bool, says which rows are in the batch at all (a
+dropped row is not); a row that is present but fully masked counts in N only where
+``count_masked_rows`` is True. A batch without any token gets finite zeros.
 """
 
 from __future__ import annotations
@@ -133,8 +130,8 @@ def prompt_token_mean(
         group 1        1 1 1 1           1/8 1/8 1/8 1/8
 
     Source: DAPO (arXiv 2503.14476), Eq. 8, whose expectation over prompts stands outside the
-    fraction; SkyRL
-    ``loss_reduction="prompt_mean"``; the "prompt average" of ScaleRL (arXiv 2510.13786).
+    fraction; SkyRL ``loss_reduction="prompt_mean"``; the "prompt average" of ScaleRL (arXiv
+    2510.13786).
     """
     tokens = total(_tokens(mask), group)
     counted = present if count_masked_rows else present & (tokens > 0)
@@ -195,7 +192,8 @@ def generation_token_mean(mask: Tensor, *, tokens: float, steps: float = 1) -> T
     """
     if tokens <= 0 or steps <= 0:
         raise ValueError(
-            f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask of the batch."
+            f"tokens is {tokens} and steps is {steps}: expected positive numbers. Count the mask "
+            "of the batch."
         )
     return mask.to(torch.float64) * (float(steps) / float(tokens))
 
@@ -254,7 +252,8 @@ def _constant_length(length: float | None, max_new_tokens: int | None) -> float:
     value = max_new_tokens if length is None else length
     if value is None:
         raise ValueError(
-            "the constant normaliser has no length: expected rollouts.max_new_tokens or constant(length=...). "
+            "the constant normaliser has no length: expected rollouts.max_new_tokens or "
+            "constant(length=...). "
             "Give the sampler's length limit; the padded width of a batch is not a constant."
         )
     if value <= 0:
@@ -293,7 +292,8 @@ def _balanced(n: Numbers) -> str:
 
 
 @formula(
-    r"\frac{1}{P}\,\frac{n_{\pm}}{G}\,\frac{1}{\sum_{j\in q(i),\,\mathrm{sign} A_j=\mathrm{sign} A_i}|o_j|}",
+    r"\frac{1}{P}\,\frac{n_{\pm}}{G}\,\frac{1}{\sum_{j\in q(i),\,\mathrm{sign} A_j=\mathrm{sign} "
+    r"A_i}|o_j|}",
     "1/P · n±/G · 1/Σ_{j in group, same sign of A}|o_j|",
     label="balanced",
     numbers=_inside(_balanced),
@@ -309,7 +309,9 @@ def balanced(
     r"""Token mean inside each sign of the advantage, the two put together by how many completions
     have it.
 
-    .. math:: W_{it} = \frac{1}{P}\,\frac{n_\pm}{G}\,\frac{m_{it}}{\sum_{j \in q(i),\ \mathrm{sign} A_j = \mathrm{sign} A_i} |o_j|}
+    .. math::
+        W_{it} = \frac{1}{P}\,\frac{n_\pm}{G}\,\frac{m_{it}}{\sum_{j \in q(i),\ \mathrm{sign} A_j =
+        \mathrm{sign} A_i} |o_j|}
 
     The mass of the positive and of the negative side no longer depends on their mean lengths.
 
@@ -351,11 +353,13 @@ def length_power(
     r"""Between the constant (alpha 0) and, within a group, the sequence mean (alpha 1): completions
     weighted by a power of length.
 
-    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}\,\frac{|o_i|^{-\alpha}}{\mathrm{mean}_{j \in q(i)} |o_j|^{-\alpha}}
+    .. math::
+        W_{it} = \frac{1}{N}\,\frac{m_{it}}{C}\,\frac{|o_i|^{-\alpha}}{\mathrm{mean}_{j \in q(i)}
+        |o_j|^{-\alpha}}
 
     Its variance is smallest at alpha = 1 where the variance of a completion's score grows with its
-    length. "Unbiased" in the paper
-    assumes that a completion's advantage and score do not depend on its length.
+    length. "Unbiased" in the paper assumes that a completion's advantage and score do not depend on
+    its length.
 
     Source: ΔL normalisation, VL-norm (arXiv 2509.07558).
     """
@@ -371,7 +375,7 @@ def length_power(
     )
 
 
-# --- forms that only frameworks have --------------------------------------------------------------------------------------
+# --- forms that only frameworks have --------------------------------------------------------------
 
 
 def _own_micro_batch(n: Numbers) -> str:
@@ -398,11 +402,12 @@ def per_micro_batch(
     r"""An aggregation that only sees its own micro-batch; the M micro-batches are then averaged, or
     merely added.
 
-    .. math:: W_{it} = \frac{1}{M}\,W^{inner}_{it}\big(\text{rows of } b(i)\big) \qquad (\text{added: without } 1/M)
+    .. math::
+        W_{it} = \frac{1}{M}\,W^{inner}_{it}\big(\text{rows of } b(i)\big) \qquad (\text{added:
+        without } 1/M)
 
     With a sequence mean inside, a row's weight is 1/(M·n_b·|o|), n_b the rows of its micro-batch:
-    equal to the step's 1/(N·|o|)
-    where all micro-batches have equally many rows.
+    equal to the step's 1/(N·|o|) where all micro-batches have equally many rows.
 
     Args:
         mask, present, group, micro_batch, max_new_tokens: as everywhere.
@@ -440,7 +445,9 @@ def padded_width(
 ) -> Tensor:
     r"""The "constant" that is no constant: each micro-batch is divided by its own padded width.
 
-    .. math:: W_{it} = \frac{1}{N}\,\frac{m_{it}}{T_{b(i)}},\quad T_b = \text{last trained position in the micro-batch}
+    .. math::
+        W_{it} = \frac{1}{N}\,\frac{m_{it}}{T_{b(i)}},\quad T_b = \text{last trained position in the
+        micro-batch}
 
     Who shares a micro-batch with one long completion is pushed less.
 

@@ -2,11 +2,9 @@
 ``functools.partial``.
 
 A choice asks for its inputs by name (``mask``, ``group``, ``reward`` …), as a pytest test asks for
-fixtures, so its
-signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS`` the range of each
-setting; ``check`` holds a
-choice against both when a recipe is built. ``run`` hands the inputs over; ``describe`` names a
-choice and its settings.
+fixtures, so its signature shows everything it looks at. ``INPUTS`` lists the names, ``SETTINGS``
+the range of each setting; ``check`` holds a choice against both when a recipe is built. ``run``
+hands the inputs over; ``describe`` names a choice and its settings.
 """
 
 from __future__ import annotations
@@ -156,7 +154,9 @@ def _parameters(function: Choice) -> dict[str, inspect.Parameter]:
 
 
 def settings(choice: Choice) -> dict[str, Any]:
-    """Bound and default settings of a choice: ``partial(group_std, ddof=1, eps=0)`` -> ``{"ddof": 1, "eps": 0}``."""
+    """Bound and default settings of a choice: ``partial(group_std, ddof=1, eps=0)`` -> ``{"ddof":
+    1, "eps": 0}``.
+    """
     bound = choice.keywords if isinstance(choice, partial) else {}
     values = {
         n: bound.get(n, p.default)
@@ -315,8 +315,7 @@ def run(choice: Choice, available: Mapping[str, Any]) -> Any:
     """Call a choice with the inputs that its signature asks for.
 
     An input is a positional parameter; a setting is keyword-only and comes from the choice alone,
-    so
-    that no value of the same name can reach it from elsewhere.
+    so that no value of the same name can reach it from elsewhere.
 
     Raises:
         TypeError: the choice asks for an input that does not exist here.

@@ -36,7 +36,8 @@ _BASE = [
         name="rloo",
         title="the other completions of the prompt are the baseline",
         paper="RLOO, Ahmadian et al. 2024, arXiv 2402.14740 (estimator: Kool et al. 2019)",
-        defaults="k = 2 or 4 completions; the paper takes a KL from the reward, left out here: rewards=(kl_in_reward,)",
+        defaults="k = 2 or 4 completions; the paper takes a KL from the reward, left out here: "
+        "rewards=(kl_in_reward,)",
         baseline=adv.leave_one_out,
         surrogate=sur.reinforce,
         aggregation=agg.sequence_sum,
@@ -62,7 +63,8 @@ _BASE = [
     Recipe(
         name="ppo(gae)",
         title="PPO with a value model and GAE, one advantage per token",
-        paper="PPO, Schulman et al. 2017, arXiv 1707.06347; GAE, Schulman et al. 2016, arXiv 1506.02438",
+        paper="PPO, Schulman et al. 2017, arXiv 1707.06347; GAE, Schulman et al. 2016, arXiv "
+        "1506.02438",
         defaults="eps 0.2, gamma 1 and lambda 0.95 as usual for language models",
         baseline=partial(adv.gae, gamma=1.0, lam=0.95),
         surrogate=CLIP,
@@ -102,7 +104,8 @@ _BASE = [
         name="dapo",
         title="token mean inside each prompt, clip-higher, live groups only",
         paper="DAPO, Yu et al. 2025, arXiv 2503.14476, Eq. 8",
-        defaults="eps 0.2 and 0.28, G 16, no KL, rewards +-1, 16 updates per rollout; overlong_penalty(cache=4096) at 20480",
+        defaults="eps 0.2 and 0.28, G 16, no KL, rewards +-1, 16 updates per rollout; "
+        "overlong_penalty(cache=4096) at 20480",
         baseline=adv.group_mean,
         scale=STD,
         surrogate=CLIP_HIGHER,
@@ -144,7 +147,8 @@ _SEQUENCE_RATIO = [
     ),
     Recipe(
         name="gspo_token",
-        title="GSPO's ratio, gradient token by token; with one advantage per completion the same weights as gspo",
+        title="GSPO's ratio, gradient token by token; with one advantage per completion the same "
+        "weights as gspo",
         paper="GSPO, Zheng et al. 2025, arXiv 2507.18071, §4.3",
         defaults="eps 3e-4 and 4e-4",
         baseline=adv.group_mean,
@@ -179,7 +183,8 @@ _GATES = [
         name="cispo",
         title="the ratio is capped and detached, no token loses its gradient",
         paper="CISPO, MiniMax-M1 2025, arXiv 2506.13585",
-        defaults="no lower bound; the cap is not printed, 5 is ScaleRL's (arXiv 2510.13786); 16 updates per rollout",
+        defaults="no lower bound; the cap is not printed, 5 is ScaleRL's (arXiv 2510.13786); 16 "
+        "updates per rollout",
         baseline=adv.group_mean,
         scale=STD,
         surrogate=sur.EXAMPLES["CISPO"],

@@ -1,7 +1,8 @@
 r"""Correction for a sampler that is not quite the behaviour policy (another engine, another
 precision): a detached factor per token.
 
-With :math:`w_{it} = \pi_{old}(o_{it}) / \pi_{sampler}(o_{it})`. Every choice returns ``[N, T]``, which multiplies the surrogate.
+With :math:`w_{it} = \pi_{old}(o_{it}) / \pi_{sampler}(o_{it})`. Every choice returns ``[N, T]``,
+which multiplies the surrogate.
 """
 
 from __future__ import annotations

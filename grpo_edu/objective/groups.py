@@ -15,7 +15,9 @@ def index_of(group: Tensor) -> tuple[Tensor, int]:
 
 
 def total(x: Tensor, group: Tensor) -> Tensor:
-    """``[N]`` sum of ``x`` over the group of each row. ``x = [1, 2, 5], group = [0, 0, 1]`` -> ``[3, 3, 5]``."""
+    """``[N]`` sum of ``x`` over the group of each row. ``x = [1, 2, 5], group = [0, 0, 1]`` ->
+    ``[3, 3, 5]``.
+    """
     index, count = index_of(group)
     return torch.zeros(count, dtype=x.dtype, device=x.device).index_add(0, index, x)[index]
 

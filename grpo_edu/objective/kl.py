@@ -1,9 +1,9 @@
 r"""KL term in the loss: a penalty per token against the reference policy, already multiplied by β.
 
-With :math:`d_{it} = \log\pi_\theta(o_{it}) - \log\pi_{ref}(o_{it})`, every choice returns ``beta * estimator``, ``[N, T]``,
-which the recipe adds to the loss. Its ``slope`` is the derivative by :math:`\log\pi_\theta`, written by hand.
-The value of an estimator and its gradient are different matters: each docstring says what the
-gradient does on average.
+With :math:`d_{it} = \log\pi_\theta(o_{it}) - \log\pi_{ref}(o_{it})`, every choice returns ``beta *
+estimator``, ``[N, T]``, which the recipe adds to the loss. Its ``slope`` is the derivative by
+:math:`\log\pi_\theta`, written by hand. The value of an estimator and its gradient are different
+matters: each docstring says what the gradient does on average.
 """
 
 from __future__ import annotations
@@ -189,7 +189,8 @@ def k3_sequence_ratio_slope(
     label="sequence ratio · k3",
     numbers=lambda n: _pull(
         n,
-        f"exp({short(n.log_ratios.sum())}/{n.length})·({short(_k3_of(n).sum())}/{n.length} + {_reverse(n)})",
+        f"exp({short(n.log_ratios.sum())}/{n.length})·({short(_k3_of(n).sum())}/{n.length} + "
+        f"{_reverse(n)})",
     ),
 )
 @slope(k3_sequence_ratio_slope)
@@ -199,7 +200,9 @@ def k3_sequence_ratio(
     r"""k3 multiplied by the ratio of the whole completion. A token's gradient then holds its
     completion's mean k3.
 
-    .. math:: \beta\, s_i\,(e^{-d_{it}} + d_{it} - 1),\quad s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t\log\rho_{it}\Big)
+    .. math::
+        \beta\, s_i\,(e^{-d_{it}} + d_{it} - 1),\quad s_i =
+        \exp\Big(\tfrac{1}{|o_i|}\sum_t\log\rho_{it}\Big)
 
     Source: TRL >= 1.10 with ``importance_sampling_level="sequence"`` and
     ``use_bias_correction_kl=True`` (issue 6586).

@@ -78,7 +78,9 @@ class Plan:
 class Recipe:
     r"""A loss of the GRPO family: one choice on each axis, nothing more.
 
-    .. math:: \mathcal{L} = -\sum_{i,t} W_{it}\, f_{it}(\rho, A) + \sum_{i,t} W^{KL}_{it}\, \beta\,\mathrm{kl}_{it}
+    .. math::
+        \mathcal{L} = -\sum_{i,t} W_{it}\, f_{it}(\rho, A) + \sum_{i,t} W^{KL}_{it}\,
+        \beta\,\mathrm{kl}_{it}
 
     Each choice is a pure function of this package (or your own) with its settings bound by
     ``functools.partial``::
@@ -133,7 +135,7 @@ class Recipe:
         for reason in self.concerns():
             warnings.warn(f"{self.name}: {reason}", RecipeWarning, stacklevel=3)
 
-    # --- what it computes -------------------------------------------------------------------------------------------------
+    # --- what it computes -------------------------------------------------------------------------
 
     @torch.no_grad()
     def plan(self, rollouts: Rollouts, micro_batch: Tensor | None = None) -> Plan:
@@ -141,9 +143,8 @@ class Recipe:
 
         Args:
             rollouts: every completion of the step.
-            micro_batch: ``[N]`` integer, the micro-batch of each completion; None: one
-                micro-batch. Only the micro-batch
-                scope looks at it.
+            micro_batch: ``[N]`` integer, the micro-batch of each completion; None: one micro-batch.
+                Only the micro-batch scope looks at it.
 
         Raises:
             ValueError: a choice needs a field that is missing, or a group baseline meets a
@@ -179,8 +180,8 @@ class Recipe:
     ) -> Tensor:
         """The scalar loss, differentiable by ``rollouts.logp``.
 
-        With micro-batches, make the plan once and add the losses of its slices; they sum to the loss of the
-        whole step::
+        With micro-batches, make the plan once and add the losses of its slices; they sum to the
+        loss of the whole step::
 
             plan = recipe.plan(rollouts, micro_batch)
             for rows in slices:
@@ -197,7 +198,8 @@ class Recipe:
         plan = self.plan(rollouts, micro_batch) if plan is None else plan
         if plan.mask.shape != rollouts.mask.shape:
             raise ValueError(
-                f"plan is for {list(plan.mask.shape)} but rollouts are {list(rollouts.mask.shape)}: expected the plan of "
+                f"plan is for {list(plan.mask.shape)} but rollouts are "
+                f"{list(rollouts.mask.shape)}: expected the plan of "
                 "these rows. Slice both alike: recipe.loss(rollouts[rows], plan[rows])."
             )
         inputs = self.token_inputs(rollouts, plan)
@@ -218,7 +220,8 @@ class Recipe:
 
     def _tell_missing_reference(self, choice: Choice) -> None:
         warnings.warn(
-            f"{self.name} has the KL term {axes.describe(choice)} but rollouts.ref_logp is missing: the term is left out. "
+            f"{self.name} has the KL term {axes.describe(choice)} but rollouts.ref_logp is "
+            "missing: the term is left out. "
             "Give ref_logp, or take the term out of the recipe: recipe.but(kl=None).",
             MissingReferenceWarning,
             stacklevel=4,
@@ -261,7 +264,8 @@ class Recipe:
             micro_batch = torch.zeros_like(rollouts.group)
         if micro_batch.shape != rollouts.group.shape:
             raise ValueError(
-                f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one number per row."
+                f"micro_batch has shape {list(micro_batch.shape)}: expected [{len(rollouts)}], one "
+                "number per row."
             )
         inputs = {name: getattr(rollouts, name, None) for name in axes.inputs_at("baseline")}
         reward = rollouts.reward
@@ -285,7 +289,8 @@ class Recipe:
         advantage = axes.run(self.scale, inputs)
         if advantage.ndim == 2 and getattr(axes.function_of(self.surrogate), "per_sequence", False):
             raise ValueError(
-                f"{axes.describe(self.surrogate)} has one ratio per completion, but {axes.describe(self.baseline)} gives one "
+                f"{axes.describe(self.surrogate)} has one ratio per completion, but "
+                f"{axes.describe(self.baseline)} gives one "
                 "advantage per token: expected one per completion. Use a token-level surrogate."
             )
         if advantage.ndim == 1:
@@ -312,7 +317,7 @@ class Recipe:
         asked = set().union(*(axes.inputs_of(c, required=True) for c in self.choices))
         return sorted(asked.intersection(absent))
 
-    # --- what it says -----------------------------------------------------------------------------------------------------
+    # --- what it says -----------------------------------------------------------------------------
 
     def concerns(self) -> list[str]:
         """Why this combination is known to be unintended; empty where it is not."""
@@ -352,7 +357,8 @@ class Recipe:
         )
         factor = "" if self.correction is None else axes.latex(self.correction)
         lines = [
-            rf"\mathcal{{L}} &= -\sum_{{i,t}} W_{{it}}\Big[{factor}{axes.latex(self.surrogate)}{kl}\Big]"
+            rf"\mathcal{{L}} &= -\sum_{{i,t}} "
+            rf"W_{{it}}\Big[{factor}{axes.latex(self.surrogate)}{kl}\Big]"
         ]
         if self.kl is not None and self.kl_aggregation is not None:
             lines[0] += rf" + \sum_{{i,t}} {axes.latex(self.kl_aggregation)}\,{axes.latex(self.kl)}"

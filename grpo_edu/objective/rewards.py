@@ -24,7 +24,8 @@ def overlong_penalty(
     L_max.
 
     .. math:: r_i \mathrel{+}= \begin{cases} 0 & |o_i| \le L_{max}-L_{cache} \\
-        \frac{(L_{max}-L_{cache})-|o_i|}{L_{cache}} & \text{between} \\ -1 & |o_i| > L_{max} \end{cases}
+        \frac{(L_{max}-L_{cache})-|o_i|}{L_{cache}} & \text{between} \\
+        -1 & |o_i| > L_{max} \end{cases}
 
     Args:
         reward: ``[N]``.
@@ -37,7 +38,8 @@ def overlong_penalty(
     """
     if not 0 < cache <= max_new_tokens:
         raise ValueError(
-            f"cache is {cache}: expected 1 to max_new_tokens = {max_new_tokens}, the length of the slope in tokens."
+            f"cache is {cache}: expected 1 to max_new_tokens = {max_new_tokens}, the length of the "
+            "slope in tokens."
         )
     over = mask.sum(dim=1).to(reward.dtype) - (max_new_tokens - cache)
     return {"reward": reward - (over / cache).clamp(0, 1)}

@@ -1,23 +1,21 @@
 r"""Ratio and surrogate: what stands between the advantage and the aggregation.
 
 Each choice is a pair of functions that must agree. The surrogate itself, ``ppo_clip(...)``, gives
-the differentiable
-objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the derivative, written
-by hand as ``ratio * gate``:
+the differentiable objective of each token, ``[N, T]``, to be maximised. Its ``factors`` give the
+derivative, written by hand as ``ratio * gate``:
 
-.. math:: \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\, g_{it}
+.. math::
+    \frac{\partial}{\partial \log\pi_{it}} \sum_{js} W_{js}\, f_{js} = W_{it}\, A_{it}\, \rho_{it}\,
+    g_{it}
 
 The gate is 1 where the token learns at full strength and 0 where the clip took its gradient. A test
-holds the two together.
-Log-ratios are limited to ±20 (as in verl), so that a token the old policy called impossible gives a
-large number, not inf.
+holds the two together. Log-ratios are limited to ±20 (as in verl), so that a token the old policy
+called impossible gives a large number, not inf.
 
 **Ties.** No gradient rests on how torch shares it at a tie of ``clamp`` or ``minimum``, which
-changed
-between releases: each bound is a selection on a stated inequality. A bound belongs to its band, so
-a
-ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0 pushes
-nothing.
+changed between releases: each bound is a selection on a stated inequality. A bound belongs to its
+band, so a ratio exactly on it (1 with ε = 0, 1 ± ε, the cap, the limit) keeps its gradient. A = 0
+pushes nothing.
 """
 
 from __future__ import annotations
@@ -218,7 +216,8 @@ def ppo_clip_factors(
 
 
 @formula(
-    r"\min\!\big(\rho_{it}A_{it},\ \mathrm{clip}(\rho_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big)",
+    r"\min\!\big(\rho_{it}A_{it},\ \mathrm{clip}(\rho_{it},\,1-<eps_low>,\,1+<eps_high>)\,"
+    r"A_{it}\big)",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
     label="PPO clip",
 )
@@ -228,7 +227,9 @@ def ppo_clip(
 ) -> Tensor:
     r"""Token ratio with PPO's clip; the two sides may differ ("clip-higher").
 
-    .. math:: f_{it} = \min(\rho_{it} A_{it},\ \mathrm{clip}(\rho_{it}, 1-\epsilon_{low}, 1+\epsilon_{high}) A_{it})
+    .. math::
+        f_{it} = \min(\rho_{it} A_{it},\ \mathrm{clip}(\rho_{it}, 1-\epsilon_{low},
+        1+\epsilon_{high}) A_{it})
 
     The gradient is zero in two cells of six: (A > 0, ρ > 1+ε_high) and (A < 0, ρ < 1-ε_low). For A
     < 0 it has no upper bound.
@@ -281,7 +282,8 @@ def gspo(
 ) -> Tensor:
     r"""One ratio per completion, the geometric mean of its token ratios; clipped as a whole.
 
-    .. math:: f_{it} = \min(s_i A_i,\ \mathrm{clip}(s_i, 1-\epsilon_{low}, 1+\epsilon_{high}) A_i),\quad
+    .. math::
+        f_{it} = \min(s_i A_i,\ \mathrm{clip}(s_i, 1-\epsilon_{low}, 1+\epsilon_{high}) A_i),\quad
         s_i = \exp\Big(\tfrac{1}{|o_i|}\sum_t \log\rho_{it}\Big)
 
     Every token of the completion holds the same value, so the 1/|o_i| of the gradient comes out of
@@ -302,7 +304,8 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
 
 
 @formula(
-    r"\mathrm{sg}\big[\mathrm{clip}(\rho_{it},\,<low>,\,<high>)\big]\,A_{it}\,\log\pi_\theta(o_{it})",
+    r"\mathrm{sg}\big[\mathrm{clip}(\rho_{it},\,<low>,\,<high>)\big]\,A_{it}\,"
+    r"\log\pi_\theta(o_{it})",
     "sg[clip(ρ, <low>, <high>)]·A·log π",
     label="CISPO",
 )
@@ -316,7 +319,8 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
 def cispo(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, low: float, high: float) -> Tensor:
     r"""The ratio is capped and detached: it scales the gradient of a token and never removes it.
 
-    .. math:: f_{it} = \mathrm{sg}[\mathrm{clip}(\rho_{it}, low, high)]\, A_{it} \log\pi_\theta(o_{it})
+    .. math::
+        f_{it} = \mathrm{sg}[\mathrm{clip}(\rho_{it}, low, high)]\, A_{it} \log\pi_\theta(o_{it})
 
     ``low`` and ``high`` are absolute bounds of the ratio. (TRL's ``epsilon_high`` is absolute too;
     verl's are offsets from 1.)
@@ -341,7 +345,8 @@ def dual_clip_factors(
 
 
 @formula(
-    r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,A\big)\ \text{for}\ A<0",
+    r"\max\!\big(\min(\rho A,\ \mathrm{clip}(\rho,\,1-<eps_low>,\,1+<eps_high>)A),\ <cap>\,"
+    r"A\big)\ \text{for}\ A<0",
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A), for A < 0 at least <cap>·A",
     label="dual clip",
 )
@@ -373,9 +378,11 @@ def dual_clip(
 
 
 @formula(
-    r"\min\!\big(s_{it} A_{it},\ \mathrm{clip}(s_{it},\,1-<eps_low>,\,1+<eps_high>)\,A_{it}\big),\quad"
+    r"\min\!\big(s_{it} A_{it},\ \mathrm{clip}(s_{it},\,1-<eps_low>,\,1+<eps_high>)\,"
+    r"A_{it}\big),\quad"
     r" s_{it}=\mathrm{sg}[s_i]\,\pi_\theta/\mathrm{sg}[\pi_\theta]",
-    "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t ρ)^(1/|o_i|)",
+    "min(s_t·A_t, clip(s_t, 1-<eps_low>, 1+<eps_high>)·A_t), s_t = sg[s]·π/sg[π], s = (Π_t "
+    "ρ)^(1/|o_i|)",
     label="GSPO-token",
 )
 @surrogate(gspo_factors, _sequence_band, ratio=_geometric_mean)
@@ -395,8 +402,7 @@ def gspo_token(
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi_\theta(o_{it})}{\mathrm{sg}[\pi_\theta(o_{it})]}
 
     With one advantage per completion it has GSPO's weights exactly. ``log_cap`` limits log s from
-    above (verl: 10): beyond it the
-    ratio is e^cap and has no gradient; None: only the limit of ±20.
+    above (verl: 10): beyond it the ratio is e^cap and has no gradient; None: only the limit of ±20.
 
     Source: GSPO (arXiv 2507.18071) §4.3; verl ``loss_mode=gspo``.
     """
@@ -415,7 +421,8 @@ def sequence_product_factors(
 
 
 @formula(
-    r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
+    r"\frac{1}{|o_i|}\min\!\big(\rho_i A_i,\ \mathrm{clip}(\rho_i,\,1-<eps_low>,\,1+<eps_high>)\,"
+    r"A_i\big),\quad \rho_i=\textstyle\prod_t\rho_{it}",
     "1/|o_i| · min(ρ_i·A, clip(ρ_i, 1-<eps_low>, 1+<eps_high>)·A), ρ_i = Π_t ρ",
     label="product of ratios",
 )
@@ -437,11 +444,12 @@ def sequence_product(
     r"""The likelihood ratio of the whole completion, not its geometric mean. Laid on the tokens in
     equal parts.
 
-    .. math:: \sum_t f_{it} = \min(\rho_i A_i,\ \mathrm{clip}(\rho_i, 1-\epsilon, 1+\epsilon) A_i),\quad \rho_i = \prod_t \rho_{it}
+    .. math::
+        \sum_t f_{it} = \min(\rho_i A_i,\ \mathrm{clip}(\rho_i, 1-\epsilon, 1+\epsilon) A_i),\quad
+        \rho_i = \prod_t \rho_{it}
 
     With ``sequence_sum`` the loss is the mean over completions of that minimum, and on policy its
-    gradient is that of the sum of token
-    terms, not of their mean.
+    gradient is that of the sum of token terms, not of their mean.
 
     Source: TRL ``RLOOTrainer``; the sequence-level form of the GRPO objective.
     """
@@ -482,7 +490,8 @@ def _gmpo_ratio(n: Numbers) -> str:
 
 
 @formula(
-    r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})\Big)^{1/|o_i|}A_i",
+    r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,"
+    r"e^{<eps_high>})\Big)^{1/|o_i|}A_i",
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
     label="GMPO",
 )
@@ -499,7 +508,9 @@ def gmpo(
     r"""Geometric mean of the token ratios, each clipped in log space, on the side that its
     advantage would push it to.
 
-    .. math:: f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}}, e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
+    .. math::
+        f_{it} = \Big(\prod_t \mathrm{clip}(\rho_{it}, e^{-\epsilon_{low}},
+        e^{\epsilon_{high}})\Big)^{1/|o_i|} A_i
 
     Source: GMPO (arXiv 2507.20673), (e^-0.4, e^0.4); TRL ``GMPOTrainer``; verl
     ``loss_mode=geo_mean``.
@@ -526,7 +537,8 @@ def _soft_gate(n: Numbers) -> str:
 
 
 @formula(
-    r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ <tau_neg>",
+    r"\frac{4}{\tau}\,\sigma\big(\tau(\rho_{it}-1)\big)A_{it},\quad \tau=<tau_pos>\ (A>0),\ "
+    r"<tau_neg>",
     "4/τ·sigmoid(τ(ρ-1))·A, τ = <tau_pos> for A > 0 else <tau_neg>",
     label="SAPO",
 )

@@ -55,7 +55,8 @@ def cells(surrogate: Surrogate, places: tuple[Positive, ...] = (0.5, 1.0, 1.5)) 
 
 @checked
 def reach(old: Probability, eps_high: NonNegative) -> float:
-    r"""Probability at which the clip stops a rising token, :math:`\pi_{old}(1+\epsilon_{high})`; above 1 it never does.
+    r"""Probability at which the clip stops a rising token, :math:`\pi_{old}(1+\epsilon_{high})`;
+    above 1 it never does.
 
     With ε 0.2 a token at .01 stops at .012, one at .9 would at 1.08. Source: DAPO (arXiv
     2503.14476) §3.1.

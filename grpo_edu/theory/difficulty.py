@@ -6,9 +6,8 @@ For a right/wrong reward every group estimator has an expected gradient along :m
     w_G(p) = \sum_{s=0}^{G-1} \binom{G-1}{s} p^s (1-p)^{G-1-s}\,(b_s - a_s)
 
 where :math:`b_s` (:math:`a_s`) is the advantage of a right (wrong) completion when s of the *other*
-G-1 are right. The objective that is
-climbed is :math:`h` with :math:`h' = w`. Source: Davis and Recht (arXiv 2510.13651) for h; derived
-and enumerated here for every scheme.
+G-1 are right. The objective that is climbed is :math:`h` with :math:`h' = w`. Source: Davis and
+Recht (arXiv 2510.13651) for h; derived and enumerated here for every scheme.
 """
 
 from __future__ import annotations
@@ -94,7 +93,8 @@ def objective_of(gap: Gap, p: Probability) -> float:
 def std_weight(
     p: OpenProbability, size: GroupSize, *, ddof: Ddof = 0, eps: NonNegative = 0.0
 ) -> float:
-    r"""Closed form for the group std: :math:`E[\sigma_K^2 / (c\,\sigma_K + \epsilon)] / (p(1-p))`, c the ddof factor.
+    r"""Closed form for the group std: :math:`E[\sigma_K^2 / (c\,\sigma_K + \epsilon)] / (p(1-p))`,
+    c the ddof factor.
 
     Flat at G = 2 (1) and G = 3 (√2): there the std makes no difficulty bias. As p → 0 it tends to
     √(G-1), it does not diverge.
@@ -134,11 +134,11 @@ def rerolled_weight(recipe: AnyRecipe, p: OpenProbability, size: GroupSize) -> f
 
 @checked
 def frames(w: float, p: Probability) -> dict[str, float]:
-    r"""One update, three yardsticks: relative to :math:`\nabla p`, to the score gap (and the logit of p), and to :math:`\nabla \log p`.
+    r"""One update, three yardsticks: relative to :math:`\nabla p`, to the score gap (and the logit
+    of p), and to :math:`\nabla \log p`.
 
     "The std over-weights the extremes" is true of the first, "it over-weights the middle" of the
-    second, "it under-weights hard
-    prompts" of the third: the same w(p).
+    second, "it under-weights hard prompts" of the third: the same w(p).
     """
     return {"probability": w, "score": w * p * (1 - p), "log-probability": w * p}
 

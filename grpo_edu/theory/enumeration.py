@@ -2,8 +2,8 @@
 the real Recipe.
 
 The policy: a completion is right with probability p = sigmoid(mode); then each token stops with
-probability sigmoid(stop) of its branch,
-up to a length cap. The first token carries the branch as well as its own stop decision.
+probability sigmoid(stop) of its branch, up to a length cap. The first token carries the branch as
+well as its own stop decision.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def relative_variance(
     size: Count,
     cap: Cap,
 ) -> float:
-    r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common factor cancels."""
+    r"""Noise of one group's gradient: :math:`\mathrm{tr}\,\mathrm{Var}(g) / \|E g\|^2`; a common
+    factor cancels.
+    """
     chance, gradients = group_gradients(recipe, p, stop_right, stop_wrong, size, cap)
     mean = chance @ gradients
     return ((chance @ gradients**2).sum() / (mean**2).sum() - 1).item()

@@ -105,7 +105,8 @@ def settle(
 
     .. math:: z \leftarrow z + \eta\,\big(\nabla_z E_\pi[r] - \beta\,\mathrm{pull}(z)\big)
 
-    Under the reverse KL it is :math:`\pi \propto \pi_{ref}\,e^{r/\beta}`. Without a pull it runs into a corner.
+    Under the reverse KL it is :math:`\pi \propto \pi_{ref}\,e^{r/\beta}`. Without a pull it runs
+    into a corner.
 
     Args:
         pull: gradient of the penalty at beta 1 by the logits, from (logits, reference):

@@ -1,13 +1,13 @@
 r"""Length: what each aggregation does to the decision to stop.
 
-A completion's tokens stop with probability s; its score by the stop logit is :math:`\sum_t (1\{\text{stop at } t\} - s) = 1\{stopped\} - sL`,
-with mean 0. A normaliser that knows the completion's own length L tilts it:
+A completion's tokens stop with probability s; its score by the stop logit is :math:`\sum_t
+(1\{\text{stop at } t\} - s) = 1\{stopped\} - sL`, with mean 0. A normaliser that knows the
+completion's own length L tilts it:
 
 .. math:: E\Big[\frac{1\{stopped\} - sL}{L}\Big] = E\Big[\frac{1\{stopped\}}{L}\Big] - s > 0
 
 so under 1/|o| right answers (A > 0) are pushed to stop earlier and wrong ones (A < 0) later, with
-no reward for either.
-All results here are exact; lengths depend on the branch alone.
+no reward for either. All results here are exact; lengths depend on the branch alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def length_law(stop: Hazard, cap: Cap) -> tuple[Tensor, Tensor]:
 def sequence_mean_drift(stop: Hazard, cap: Cap | None = None) -> float:
     r"""E[score / L] of the stop logit under 1/|o|, per unit of advantage.
 
-    .. math:: s\Big(\frac{-\ln s}{1-s} - 1\Big) \text{ without a cap},\qquad E\Big[\frac{1\{stopped\}}{L}\Big] - s \text{ with one}
+    .. math::
+        s\Big(\frac{-\ln s}{1-s} - 1\Big) \text{ without a cap},\qquad
+        E\Big[\frac{1\{stopped\}}{L}\Big] - s \text{ with one}
 
     At s = .1: .1558 without, .1354 with a cap of 10.
     """
@@ -45,7 +47,9 @@ def sequence_mean_drift(stop: Hazard, cap: Cap | None = None) -> float:
 
 @checked
 def constant_drift(stop: Hazard, cap: Cap) -> float:
-    """E[score] under a constant: 0, with a cap and without, computed from the law of the lengths."""
+    """E[score] under a constant: 0, with a cap and without, computed from the law of the
+    lengths.
+    """
     law, ran_out = length_law(stop, cap)
     lengths = torch.arange(1, cap + 1, dtype=torch.float64)
     return ((law * (1 - stop * lengths)).sum() - ran_out * stop * cap).item()
@@ -113,7 +117,8 @@ def curl(mode: Logit, wrong: Logit, size: GroupSize) -> float:
     r"""∂F_wrong/∂mode - ∂F_mode/∂wrong of that field: not 0, so no objective has it as its
     gradient.
 
-    .. math:: -\frac{G-1}{G}\, p(1-p)^2\, \frac{\partial E[1/L\,|\,wrong]}{\partial\,\mathrm{stop\ logit}}
+    .. math::
+        -\frac{G-1}{G}\, p(1-p)^2\, \frac{\partial E[1/L\,|\,wrong]}{\partial\,\mathrm{stop\ logit}}
     """
     p = _sigmoid(mode)
     return -(size - 1) / size * p * (1 - p) ** 2 * sequence_mean_drift(_sigmoid(wrong))
@@ -141,20 +146,21 @@ def loop_integral(
 
 @checked
 def longer_share(ratio: Positive, alpha: Alpha = 1.0) -> float:
-    r"""Share of the longer of two completions, ``ratio`` times as long, when a token weighs :math:`L^{\alpha-1}`.
+    r"""Share of the longer of two completions, ``ratio`` times as long, when a token weighs
+    :math:`L^{\alpha-1}`.
 
     .. math:: \frac{r^\alpha}{1 + r^\alpha}
 
     alpha 0 (1/|o|): 1/2, whatever the lengths. alpha 1 (constant, token mean): r/(1+r). No alpha
-    gives both an even share and an even
-    push per token, whose ratio is :math:`r^{\alpha-1}`.
+    gives both an even share and an even push per token, whose ratio is :math:`r^{\alpha-1}`.
     """
     return ratio**alpha / (1 + ratio**alpha)
 
 
 @checked
 def power_drift(stop: Hazard, alpha: Alpha, cap: Cap) -> float:
-    r"""Stop-logit drift when a token weighs :math:`L^{\alpha-1}`, relative to the mean weight of a completion.
+    r"""Stop-logit drift when a token weighs :math:`L^{\alpha-1}`, relative to the mean weight of a
+    completion.
 
     .. math:: E[L^{\alpha-1}(1\{stopped\} - sL)] \,/\, E[L^\alpha]
     """

@@ -2,10 +2,9 @@ r"""A language model small enough to write out: a completion is T tokens of a vo
 prefix is a state, the reward comes last.
 
 A policy is a list of logits, one tensor per depth d, ``[V^d, V]``: a row for every prefix of d
-tokens. Prefixes and completions are numbered
-as digits to base V, first token first: with V = 2 and T = 3, completion 6 is 1 1 0. Transitions are
-deterministic, as in any language model:
-a state and a token *are* the next state, so Q(s, a) = V(s'). One token (T = 1) is the bandit.
+tokens. Prefixes and completions are numbered as digits to base V, first token first: with V = 2 and
+T = 3, completion 6 is 1 1 0. Transitions are deterministic, as in any language model: a state and a
+token *are* the next state, so Q(s, a) = V(s'). One token (T = 1) is the bandit.
 """
 
 from __future__ import annotations
@@ -90,7 +89,9 @@ def along(tables: Sequence[Tensor]) -> Tensor:
 
 @checked
 def log_probs(logits: Logits) -> Tensor:
-    r"""``[V^T, T]`` log-probability of every token of every completion. Their sum is :math:`\log\pi(o|q)`, so chances *multiply*."""
+    r"""``[V^T, T]`` log-probability of every token of every completion. Their sum is
+    :math:`\log\pi(o|q)`, so chances *multiply*.
+    """
     return along([table.log_softmax(-1) for table in logits])
 
 
@@ -128,7 +129,8 @@ def values_along(logits: Logits, reward: Rewards) -> Tensor:
 
 @checked
 def weightings(logits: Logits, reward: Rewards, constant: float = 0.0) -> dict[str, Tensor]:
-    r"""Five :math:`\Psi_t` that all have the policy gradient as their mean, each ``[V^T, T]``, a factor for every token.
+    r"""Five :math:`\Psi_t` that all have the policy gradient as their mean, each ``[V^T, T]``, a
+    factor for every token.
 
     ``r``; ``r - constant``; ``r - V(start)``; ``r - V(s_t)``; ``Q - V``. They differ in noise only.
     """
@@ -172,7 +174,9 @@ def estimate(logits: Logits, psi: Tensor) -> tuple[Tensor, float]:
     r"""Mean ``[P]`` and total variance of the one-sample gradient estimate, over every completion
     with its probability.
 
-    .. math:: g = \sum_t \Psi_t\,\nabla\log\pi(o_t),\qquad \mathrm{tr}\,\mathrm{Var}(g) = E\|g\|^2 - \|E g\|^2
+    .. math::
+        g = \sum_t \Psi_t\,\nabla\log\pi(o_t),\qquad \mathrm{tr}\,\mathrm{Var}(g) = E\|g\|^2 - \|E
+        g\|^2
     """
     chance = log_probs(logits).sum(1).exp()
     g = (psi[..., None] * scores(logits)).sum(1)

@@ -32,7 +32,8 @@ def reuse(
     r"""Gradient descent on one fixed rollout of a one-prompt, one-token policy; nothing is drawn,
     so nothing is random.
 
-    .. math:: v_k = \mu v_{k-1} - \nabla\mathcal L(\theta_{k-1}),\qquad \theta_k = \theta_{k-1} + \eta v_k
+    .. math::
+        v_k = \mu v_{k-1} - \nabla\mathcal L(\theta_{k-1}),\qquad \theta_k = \theta_{k-1} + \eta v_k
 
     Args:
         recipe: the loss; advantages are computed once, as for any rollout.

@@ -8,9 +8,9 @@ does to difficulty, and nothing else. With ``features`` the prompts share one pa
 :math:`z_q = z_q^0 + x_q \cdot \phi`, and progress on one moves its neighbours.
 
 Sampling of groups:
-    ``plain``: take the groups as drawn, dead ones too.
-    ``refill``: drop dead groups and draw *new* prompts in their place (DAPO's dynamic sampling).
-    ``reroll``: draw the *same* prompt again until its rewards differ.
+    ``plain``: take the groups as drawn, dead ones too. ``refill``: drop dead groups and draw *new*
+    prompts in their place (DAPO's dynamic sampling). ``reroll``: draw the *same* prompt again until
+    its rewards differ.
 Both count every completion they drew.
 """
 

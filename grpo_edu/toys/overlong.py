@@ -2,10 +2,9 @@
 
 Four treatments, one base recipe.
 
-``ignored``: it keeps the reward of its branch.
-``failure``: it is rewarded 0.
-``mask``: it is taken out, of the loss and of its group's statistics (overlong filtering).
-``soft``: the overlong penalty, up to -1 over the last ``cache`` tokens.
+``ignored``: it keeps the reward of its branch. ``failure``: it is rewarded 0. ``mask``: it is taken
+out, of the loss and of its group's statistics (overlong filtering). ``soft``: the overlong penalty,
+up to -1 over the last ``cache`` tokens.
 """
 
 from __future__ import annotations

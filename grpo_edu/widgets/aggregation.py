@@ -48,15 +48,13 @@ class AggregationExplorer(Explorer):
         group: N prompt numbers; None: one prompt.
         ratio: importance ratio, one number or N, 0.5 to 2.
         state: the other traits. ``eps_low``, ``eps_high``: offsets from 1 that replace every
-            recipe's own clip, None keeps it;
-            ``length_limit``: C of the constant; ``micro_batches``: cut in order, as
-            ``weights.split``; ``relative``: show each
-            recipe's push per token in percent of its step (a common factor is only a learning
-            rate).
+            recipe's own clip, None keeps it; ``length_limit``: C of the constant;
+            ``micro_batches``: cut in order, as ``weights.split``; ``relative``: show each recipe's
+            push per token in percent of its step (a common factor is only a learning rate).
 
     Raises:
-        ValueError: a recipe the explorer does not offer.
-        traitlets.TraitError: a value outside its range.
+        ValueError: a recipe the explorer does not offer. traitlets.TraitError: a value outside its
+        range.
     """
 
     TITLE = "Gradient weight of every token"

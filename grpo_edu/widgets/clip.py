@@ -32,12 +32,12 @@ class ClipExplorer(Explorer):
         advantage: 1 or -1.
         ratio: importance ratio that is marked, 0.05 to 4.
         state: the other traits, settings of every surrogate that has them. ``eps_low``,
-            ``eps_high`` (GMPO: in log space), ``cap`` of
-            the dual clip, ``high`` of CISPO, ``tau_pos``, ``tau_neg`` of SAPO.
+            ``eps_high`` (GMPO: in log space), ``cap`` of the dual clip, ``high`` of CISPO,
+            ``tau_pos``, ``tau_neg`` of SAPO.
 
     Raises:
-        ValueError: a surrogate that is not offered.
-        traitlets.TraitError: a value outside its range.
+        ValueError: a surrogate that is not offered. traitlets.TraitError: a value outside its
+        range.
     """
 
     TITLE = "Objective and gradient of one token"

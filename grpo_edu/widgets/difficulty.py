@@ -27,8 +27,7 @@ class DifficultyExplorer(Explorer):
         p: pass rate that is marked, 0.01 to 0.99.
         size: G, 2 to 64.
         state: the other traits. ``frame``: which yardstick, see ``theory.difficulty.frames``;
-            ``ddof`` and ``eps`` of every std,
-            ``k`` of pass@k.
+            ``ddof`` and ``eps`` of every std, ``k`` of pass@k.
 
     Raises:
         ValueError: a scheme or a yardstick that is not offered.

@@ -87,8 +87,8 @@ def accumulation_lab() -> Panel:
     the whole step.
 
     ``each normalises itself``: every micro-batch divides by its own tokens or rows and the results
-    are averaged over micro-batches, as a
-    trainer does that computes the loss per micro-batch. Level of evidence: exact.
+    are averaged over micro-batches, as a trainer does that computes the loss per micro-batch. Level
+    of evidence: exact.
     """
     names = ["grpo", "dapo(step)", "dapo", "dr_grpo", "bnpo"]
     return Panel(
@@ -191,8 +191,7 @@ def toy_player() -> Panel:
     rate and lengths.
 
     Learning rates are matched so that all recipes push equally hard at the start. Changing recipe,
-    mode or pass rate trains anew.
-    Level of evidence: paths simulated (8 seeds), arrows exact.
+    mode or pass rate trains anew. Level of evidence: paths simulated (8 seeds), arrows exact.
     """
     return Panel(
         toy_picture,

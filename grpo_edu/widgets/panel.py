@@ -53,8 +53,8 @@ class Panel(Explorer):
 
     Args:
         draw: called with one keyword per control (players aside) whenever a value changes; gives
-            one part or a list: a ``Picture``, an
-            object with ``_repr_html_``, a text, or a tuple of parts to be set side by side.
+            one part or a list: a ``Picture``, an object with ``_repr_html_``, a text, or a tuple of
+            parts to be set side by side.
         controls: by keyword, of ``slider``, ``choice``, ``tick``, ``player``.
         limits: the largest value of some sliders, from the values of the others; None: they stay.
     """
