@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
+import shutil
+import subprocess
 import warnings
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -12,7 +16,8 @@ import torch
 from batches import batch
 from test_stepper import arithmetic
 
-from grpo_edu import Recipe, recipe, step_through, token_weights
+import grpo_edu
+from grpo_edu import RECIPES, Recipe, recipe, step_through, token_weights
 from grpo_edu.objective import (
     advantages,
     aggregation,
@@ -167,3 +172,47 @@ def test_a_push_is_finite_for_every_choice():
     rollouts = batch(3)
     for loss in RECIPES_OF_CHOICES.values():
         assert torch.isfinite(token_weights(loss, rollouts, split(len(rollouts), 2))).all()
+
+
+# --- the JavaScript ---------------------------------------------------------------------------
+
+TABLES = {
+    "FILTERS": "filters",
+    "BASELINES": "baseline",
+    "SCALES": "scale",
+    "SURROGATES": "surrogate",
+    "AGGREGATIONS": "aggregation",
+}
+# needs more than a reward, a length and a ratio for each completion
+NOT_IN_JAVASCRIPT = {
+    "baseline": {"decoupled_rewards", "gae", "given", "process_supervision", "return_to_go"},
+    "scale": {"batch_whiten"},
+}
+
+
+def javascript_tables() -> dict[str, list[str]]:
+    """The names in each table of ``objective.js``."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    file = Path(grpo_edu.__file__).parent / "widgets" / "static" / "objective.js"
+    names = ", ".join(f"{table}: Object.keys({table})" for table in TABLES)
+    code = f"{file.read_text(encoding='utf-8')}\nconsole.log(JSON.stringify({{ {names} }}));"
+    done = subprocess.run(
+        [node, "--input-type=module"], input=code, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_choice_has_its_own_name_in_javascript_or_is_listed_as_not_there():
+    tables = javascript_tables()
+    for table, axis in TABLES.items():
+        names = {axes.function_of(choice).__name__ for choice in EVERY}
+        assert set(tables[table]) <= names
+        used = set()
+        for entry in RECIPES.values():
+            value = getattr(entry, axis)
+            choices = value if isinstance(value, tuple) else (value,)
+            used |= {axes.function_of(choice).__name__ for choice in choices}
+        assert used - set(tables[table]) == NOT_IN_JAVASCRIPT.get(axis, set()), axis

@@ -1,7 +1,8 @@
 r"""Advantage = baseline, then scale.
 
 A **baseline** turns rewards into centred advantages: ``(reward, group, counted, …) -> [N]`` (or
-``[N, T]`` where credit differs by token). A **scale** divides them: ``(centred, reward, group, counted, …) -> `` the same shape.
+``[N, T]`` where credit differs by token). A **scale** divides them:
+``(centred, reward, group, counted, …) -> `` the same shape.
 
 ``counted``, ``[N]`` bool, are the rows whose reward enters the statistics: scored, and not filtered
 out of the baseline. ``ddof`` and ``eps`` are always explicit: which of n-1 or n, and how much is

@@ -1,8 +1,8 @@
 """The numbers of one token, put into the formulas of its choices.
 
-A choice carries a function ``numbers(n) -> str`` (see ``axes.formula``). ``n`` holds what its formula
-may look at: everything of ``axes.INPUTS`` by name in ``n.inputs``, the settings of the choice in
-``n.s``, and the token's own values, made by ``stepper``.
+A choice carries a function ``numbers(n) -> str`` (see ``axes.formula``). ``n`` holds what its
+formula may look at: everything of ``axes.INPUTS`` by name in ``n.inputs``, the settings of the
+choice in ``n.s``, and the token's own values, made by ``stepper``.
 """
 
 from __future__ import annotations
