@@ -214,26 +214,16 @@ both
 # %% tags=["question-1", "question-2", "question-3"]
 from grpo_edu.objective import aggregation as agg
 
-ten = Rollouts.from_lengths(
-    [10, 100], rewards=[1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
-)
-swapped = Rollouts.from_lengths(
-    [100, 10], rewards=[1, 0], given_advantage=[1.0, -1.0], max_new_tokens=100
-)
-choices = {
-    "sequence mean": agg.sequence_mean,
-    "token mean": agg.step_token_mean,
-    "constant": agg.constant,
-}
+given = {"rewards": [1, 0], "given_advantage": [1.0, -1.0], "max_new_tokens": 100}
+ten = Rollouts.from_lengths([10, 100], **given)
+swapped = Rollouts.from_lengths([100, 10], **given)
+choices = {"sequence mean": agg.sequence_mean, "token mean": agg.step_token_mean}
+choices["constant"] = agg.constant
 losses = {name: recipe("ppo").but(name, aggregation=choice) for name, choice in choices.items()}
 values = {name: [one.loss(x).item() + 0.0 for x in (ten, swapped)] for name, one in losses.items()}
 table = pd.DataFrame.from_dict(values, orient="index", columns=["loss", "right answer longer"])
-(
-    table.assign(
-        largest_push=[token_weights(one, ten).abs().max().item() for one in losses.values()]
-    ).round(4)
-    + 0.0
-)
+table["largest_push"] = [token_weights(one, ten).abs().max().item() for one in losses.values()]
+table.round(4) + 0.0
 
 # %% [markdown]
 # "Wait some steps, it is display rounding" is wrong: it is 0, and the model learns. What does mean "nothing learnt" is a
@@ -264,11 +254,8 @@ from grpo_edu.objective.surrogates import sequence_product
 
 product = partial(sequence_product, eps_low=0.2, eps_high=0.2)
 base = grpo.but("token terms, summed", aggregation=agg.sequence_sum)
-forms = [
-    base.but("ratio of the whole answer", surrogate=product),
-    base,
-    grpo.but("token terms, averaged"),
-]
+whole = base.but("ratio of the whole answer", surrogate=product)
+forms = [whole, base, grpo.but("token terms, averaged")]
 near = Rollouts.from_lengths([2, 8], rewards=[1, 0], ratio=1.01)
 pushes = {one.name: [token_weights(one, x)[1, 0].item() for x in (two, near)] for one in forms}
 pd.DataFrame.from_dict(

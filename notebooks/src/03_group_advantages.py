@@ -209,19 +209,11 @@ pd.DataFrame(
 # the std throws the size of a gap away: [1, 0] and [10, 9.99] look almost alike.
 
 # %% tags=["question-15"]
-cases = {
-    "1 0 0 0": [1, 0, 0, 0],
-    "times 10": [10, 0, 0, 0],
-    "times .001": [0.001, 0, 0, 0],
-    "1 0": [1, 0],
-    "10 9.99": [10, 9.99],
-}
+cases = {"1 0 0 0": [1, 0, 0, 0], "times 10": [10, 0, 0, 0], "times .001": [0.001, 0, 0, 0]}
+cases |= {"1 0": [1, 0], "10 9.99": [10, 9.99]}
 numpy_std = per_prompt.but("ddof 0", scale=partial(adv.group_std, ddof=0, eps=1e-8))
-recipes = {
-    "std, ddof 1, ε 1e-4": per_prompt,
-    "std, ddof 0, ε 1e-8": numpy_std,
-    "centred only": recipe("dr_grpo"),
-}
+recipes = {"std, ddof 1, ε 1e-4": per_prompt, "std, ddof 0, ε 1e-8": numpy_std}
+recipes["centred only"] = recipe("dr_grpo")
 batches = [Rollouts.from_lengths([1] * len(r), r, max_new_tokens=1) for r in cases.values()]
 table = {
     name: [one.plan(x).advantage[0, 0].item() for x in batches] for name, one in recipes.items()

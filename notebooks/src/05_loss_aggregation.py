@@ -37,10 +37,8 @@ from grpo_edu.objective import aggregation as agg
 losses = torch.tensor([[1.0] * 4 + [10.0] + [0.0] * 5, [1.0] * 9 + [10.0]], dtype=torch.float64)
 rows = Rollouts.from_lengths([5, 10], rewards=[1, 1])
 present = torch.ones(2, dtype=torch.bool)
-weights = {
-    "mean of means": agg.sequence_mean(rows.mask, present),
-    "mean over tokens": agg.step_token_mean(rows.mask),
-}
+weights = {"mean of means": agg.sequence_mean(rows.mask, present)}
+weights["mean over tokens"] = agg.step_token_mean(rows.mask)
 print({name: round((w * losses).sum().item(), 4) for name, w in weights.items()})
 print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).sum(1).tolist())
 

@@ -41,10 +41,8 @@ signs = Rollouts.from_lengths(
 )
 sequence = recipe("ppo").but("1/|o|", aggregation=recipe("grpo").aggregation)
 constant = recipe("ppo").but("constant", aggregation=recipe("dr_grpo").aggregation)
-tables = {
-    one.name: summary(one, signs)[["reward", "length", "push_per_token", "share"]]
-    for one in (sequence, constant)
-}
+columns = ["reward", "length", "push_per_token", "share"]
+tables = {one.name: summary(one, signs)[columns] for one in (sequence, constant)}
 pd.concat(tables, axis=1)
 
 # %% [markdown]

@@ -104,12 +104,8 @@ kinds = {name: partial(getattr(kl, name), beta=1.0) for name in ("k1", "k2", "k3
 places = {"in the loss": exact.pull_in_loss, "in the reward": exact.in_reward}
 print("reverse KL:", round(exact.reverse(logits, reference)[1][0].item(), 5))
 print("forward KL:", round(exact.forward(logits, reference)[1][0].item(), 5))
-pd.DataFrame(
-    {
-        w: {n: pull(k, logits, reference)[0].item() for n, k in kinds.items()}
-        for w, pull in places.items()
-    }
-).round(5)
+table = {w: [f(k, logits, reference)[0].item() for k in kinds.values()] for w, f in places.items()}
+pd.DataFrame(table, index=list(kinds)).round(5)
 
 # %% [markdown]
 # In the reward it is the other way round: there k1 has the reverse-KL gradient, since reward × score differentiates the

@@ -162,13 +162,8 @@ from grpo_edu.lm.train import Run, begin
 from grpo_edu.widgets.readers import run_viewer
 
 folder = Path(tempfile.mkdtemp(), "run")
-run = Run(
-    "tiny",
-    "lab",
-    "grpo",
-    kl=False,
-    settings=Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4),
-)
+settings = Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4)
+run = Run("tiny", "lab", "grpo", kl=False, settings=settings)
 rewards = [line["reward"] for line in begin(run, folder)]
 run_viewer(folder)
 
