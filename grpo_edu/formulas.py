@@ -106,10 +106,14 @@ def definitions(recipe: Recipe) -> tuple[Definition, ...]:
     everything = " ".join(line.latex for line in lines)
     everything += "".join(part.latex for part in (*loss_parts(recipe), *push_parts(recipe)))
     defined = {line.symbol for line in lines}
-    for symbol, pattern, words in SYMBOLS:
-        if pattern in everything and symbol not in defined:
-            lines.append(Definition(symbol, "", words))
-    return tuple(lines)
+    return (*lines, *(line for line in symbols_in(everything) if line.symbol not in defined))
+
+
+def symbols_in(formula: str) -> tuple[Definition, ...]:
+    """What the symbols of a LaTeX formula mean, those of ``SYMBOLS`` only."""
+    return tuple(
+        Definition(symbol, "", words) for symbol, pattern, words in SYMBOLS if pattern in formula
+    )
 
 
 def advantage_latex(recipe: Recipe) -> str:
@@ -152,6 +156,11 @@ def latex(parts: Sequence[Part]) -> str:
     return "".join(
         _coloured(part, COLOURS[part.factor][0]) if part.factor else part.latex for part in parts
     )
+
+
+def plain(parts: Sequence[Part]) -> str:
+    """The parts as LaTeX without colours."""
+    return "".join(part.latex for part in parts)
 
 
 def mathml(formula: str | Sequence[Part], *, display: bool = False) -> str:
