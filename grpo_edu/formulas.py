@@ -74,7 +74,7 @@ def push_parts(recipe: Recipe) -> tuple[Part, ...]:
         parts.append(Part("correction", "c_{it}"))
     product = [Part(None, r"\mathrm{push}_{it}=")]
     for part in parts:
-        product += [part, Part(None, r"\cdot")]
+        product += [part, Part(None, r"\cdot ")]
     product.pop()
     if recipe.kl is not None:
         product += [Part(None, "-"), Part("kl", _kl_pull(recipe))]
@@ -147,6 +147,10 @@ SYMBOLS = (
     ("k_2", "k_2", "half the squared log-ratio, an estimate of the KL divergence"),
     ("k_3", "k_3", "GRPO's estimate of the KL divergence, never negative"),
     (r"\gamma", r"\gamma", "discount of later rewards"),
+    (r"\lambda", r"\gamma\lambda", "GAE's λ: how far a later surprise reaches back"),
+    (r"\lambda_k", r"\lambda_k", "factor of reward k, 1 unless it is given"),
+    ("r^{(k)}_i", "r^{(k)}_i", "what reward function k gives completion i"),
+    (r"\tau", r"\tau", "sharpness of the soft gate"),
     ("V", "-V", "value: the expected reward from this token on"),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +30,13 @@ SYMBOL = {
     "kl": ("\\text{KL}_{it}", "kl"),
     "aggregation": ("W_{it}", "W"),
 }
+
+
+ABOUT_BATCH = (
+    "The batch: eight answers to two questions, C = 8, two micro-batches. The numbers are those of "
+    "token 4 of the first answer, whose probability fell from 0.5 to 0.35: its ratio is 0.7. "
+    "Orange is pushed up, purple is pushed down, hatched lost its gradient to the clip or gate."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +147,18 @@ class Card:
         """Length bias and difficulty bias of the recipe, in words."""
         return str(length_bias(self.recipe)), str(difficulty_bias(self.recipe))
 
-    def __str__(self) -> str:
-        from .page import card_text
+    @property
+    def notes(self) -> list[str]:
+        """Biases, who runs it, and what is near it, a sentence each."""
+        near = [line for entry in self.neighbours for line in _neighbour_lines(entry)]
+        return [*self.biases, *_names_lines(self.names), *(f"Near: {line}" for line in near)]
 
+    def __str__(self) -> str:
         return card_text(self)
 
     def _ipython_display_(self) -> None:
         """The typeset card, then the strip as a picture of its own: GitHub shows both."""
         from IPython.display import display
-
-        from .page import card_markdown
 
         for bundle in (
             {"text/markdown": card_markdown(self), "text/plain": str(self)},
@@ -183,3 +193,90 @@ def card(name: str) -> Card:
         KeyError: no recipe and no choice has this name.
     """
     return Card(name, subject.subject(name))
+
+
+# --- text
+
+
+def card_text(shown: Card) -> str:
+    """For a terminal."""
+    about = shown.recipe
+    lines = [shown.heading, about.paper, f"The paper's settings: {about.defaults or 'none'}.", ""]
+    if shown.about.choice is not None:
+        lines = [shown.heading, f"Computed in {about.name}.", ""]
+    names = about.describe()
+    lines.append("loss = -Σ_it W_it · (surrogate - KL)")
+    lines += [
+        f"  {axis:<12} {text:<48} {names[axis]}"
+        for axis, text in about.formula().items()
+        if text != "none"
+    ]
+    lines += ["", ABOUT_BATCH, "", str(shown.stepped), "", *shown.notes]
+    lines.append("(biases: exact, computed from the pushes)")
+    lines += ["", f"LaTeX: {formulas.plain(shown.formula)}"]
+    return "\n".join(lines)
+
+
+def _names_lines(names: Iterable[subject.Name]) -> list[str]:
+    """Who runs it, framework by framework; then who runs something else under its name."""
+    places: dict[str, list[str]] = {}
+    for entry in names:
+        if not entry.differing:
+            places.setdefault(entry.place, []).append(entry.preset)
+    runs = "; ".join(f"{place}: {', '.join(presets)}" for place, presets in places.items())
+    lines = [f"Who runs it: {runs}." if runs else "No preset of a framework that was read runs it."]
+    lines += [
+        f"Another loss under this name, {entry.place}: {'; '.join(entry.differing)}."
+        for entry in names
+        if entry.differing
+    ]
+    return lines
+
+
+def _neighbour_lines(near: subject.Neighbour) -> list[str]:
+    """``bnpo: aggregation … in place of …``, one line for each axis that differs."""
+    return [
+        f"{near.name}: {axis} {theirs} in place of {ours}" for axis, ours, theirs in near.differing
+    ]
+
+
+# --- Markdown
+
+
+def card_markdown(shown: Card) -> str:
+    """For a notebook and for GitHub: LaTeX, tables and source; the strip stands beside it."""
+    parts = [
+        f"### {_plain(shown.heading)}",
+        f"$${formulas.latex(shown.formula)}$$",
+    ]
+    if shown.about.choice is None:
+        parts.append(f"$${formulas.latex(formulas.push_parts(shown.recipe))}$$")
+    parts.append("\n".join(_markdown_definition(line) for line in shown.definitions))
+    parts.append(_plain(ABOUT_BATCH))
+    rows = ["| factor | formula | with numbers |", "|---|---|---|"]
+    rows += [
+        f"| {step.name} | ${_cell(shown.typeset(step))}$ | "
+        f"{' = '.join(f'`{_cell(text)}`' for text in step.written)} {_plain(step.reason)} |"
+        for step in shown.steps
+    ]
+    parts.append("\n".join(rows))
+    parts.append("\n".join(f"- {_plain(line)}" for line in shown.notes))
+    code = "\n\n".join(subject.source(choice) for choice in shown.choices)
+    parts.append(f"```python\n{code}\n```")
+    return "\n\n".join(parts)
+
+
+def _markdown_definition(line: formulas.Definition) -> str:
+    left = formulas.latex([formulas.Part(line.factor, line.symbol)])
+    right = rf"={line.latex}" if line.latex else ""
+    return f"- ${left}{right}$: {line.words}"
+
+
+def _plain(text: str) -> str:
+    """Text whose characters Markdown must not read as marks."""
+    return "".join(f"\\{c}" if c in "_*|`<>[]" else c for c in text)
+
+
+def _cell(text: str) -> str:
+    """Text or LaTeX whose bars do not end a cell of a table."""
+    return text.replace("|", "\\|") if "\\" not in text else text.replace("|", r"\vert ")

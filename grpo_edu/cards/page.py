@@ -1,4 +1,4 @@
-"""A card as text, as Markdown with LaTeX (a notebook, GitHub), and as a page with MathML."""
+"""Cards as a page: HTML with MathML, without script and without network."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from importlib import resources
 from string import Template
 
 from .. import formulas
-from .card import Card, card, card_names
-from .subject import Name, Neighbour, source
+from .card import ABOUT_BATCH, Card, card, card_names
+from .subject import source
 
 KINDS = {
     "recipe": "Recipes",
@@ -18,109 +18,6 @@ KINDS = {
     "surrogate": "Ratio and clip",
     "kl": "KL estimators",
 }
-ABOUT_BATCH = (
-    "The batch: eight answers to two questions, C = 8, two micro-batches. The numbers are those of "
-    "token 4 of the first answer, whose probability fell from 0.5 to 0.35: its ratio is 0.7. "
-    "Orange is pushed up, purple is pushed down, hatched lost its gradient to the clip or gate."
-)
-
-
-# --- text
-
-
-def card_text(shown: Card) -> str:
-    """For a terminal."""
-    about = shown.recipe
-    lines = [shown.heading, about.paper, f"The paper's settings: {about.defaults or 'none'}.", ""]
-    if shown.about.choice is not None:
-        lines = [shown.heading, f"Computed in {about.name}.", ""]
-    names = about.describe()
-    lines.append("loss = -Σ_it W_it · (surrogate - KL)")
-    lines += [
-        f"  {axis:<12} {text:<48} {names[axis]}"
-        for axis, text in about.formula().items()
-        if text != "none"
-    ]
-    lines += ["", ABOUT_BATCH, "", str(shown.stepped), "", *shown.biases]
-    lines.append("(exact, computed from the pushes)")
-    lines += ["", *_names_lines(shown.names)]
-    lines += [f"Near: {line}" for near in shown.neighbours for line in _neighbour_lines(near)]
-    lines += ["", f"LaTeX: {formulas.plain(shown.formula)}"]
-    return "\n".join(lines)
-
-
-def _names_lines(names: Iterable[Name]) -> list[str]:
-    """Who runs it, framework by framework; then who runs something else under its name."""
-    places: dict[str, list[str]] = {}
-    for entry in names:
-        if not entry.differing:
-            places.setdefault(entry.place, []).append(entry.preset)
-    runs = "; ".join(f"{place}: {', '.join(presets)}" for place, presets in places.items())
-    lines = [f"Who runs it: {runs}." if runs else "No preset of a framework that was read runs it."]
-    lines += [
-        f"Another loss under this name, {entry.place}: {'; '.join(entry.differing)}."
-        for entry in names
-        if entry.differing
-    ]
-    return lines
-
-
-def _neighbour_lines(near: Neighbour) -> list[str]:
-    """``bnpo: aggregation … in place of …``, one line for each axis that differs."""
-    return [
-        f"{near.name}: {axis} {theirs} in place of {ours}" for axis, ours, theirs in near.differing
-    ]
-
-
-# --- Markdown
-
-
-def card_markdown(shown: Card) -> str:
-    """For a notebook and for GitHub: LaTeX, tables and source; the strip stands beside it."""
-    parts = [
-        f"### {_plain(shown.heading)}",
-        f"$${formulas.latex(shown.formula)}$$",
-    ]
-    if shown.about.choice is None:
-        parts.append(f"$${formulas.latex(formulas.push_parts(shown.recipe))}$$")
-    parts.append("\n".join(_markdown_definition(line) for line in shown.definitions))
-    parts.append(_plain(ABOUT_BATCH))
-    rows = ["| factor | formula | with numbers |", "|---|---|---|"]
-    rows += [
-        f"| {step.name} | ${_cell(shown.typeset(step))}$ | "
-        f"{' = '.join(f'`{_cell(text)}`' for text in step.written)} {_plain(step.reason)} |"
-        for step in shown.steps
-    ]
-    parts.append("\n".join(rows))
-    parts.append(
-        "\n".join(f"- {_plain(line)}" for line in (*shown.biases, *_near_and_names(shown)))
-    )
-    code = "\n\n".join(source(choice) for choice in shown.choices)
-    parts.append(f"```python\n{code}\n```")
-    return "\n\n".join(parts)
-
-
-def _near_and_names(shown: Card) -> list[str]:
-    near = [f"Near: {line}" for entry in shown.neighbours for line in _neighbour_lines(entry)]
-    return [*_names_lines(shown.names), *near]
-
-
-def _markdown_definition(line: formulas.Definition) -> str:
-    left = formulas.latex([formulas.Part(line.factor, line.symbol)])
-    right = rf"={line.latex}" if line.latex else ""
-    return f"- ${left}{right}$: {line.words}"
-
-
-def _plain(text: str) -> str:
-    """Text whose characters Markdown must not read as marks."""
-    return "".join(f"\\{c}" if c in "_*|`<>[]" else c for c in text)
-
-
-def _cell(text: str) -> str:
-    """Text or LaTeX whose bars do not end a cell of a table."""
-    return text.replace("|", "\\|") if "\\" not in text else text.replace("|", r"\vert ")
-
-
 # --- HTML
 
 
@@ -137,7 +34,7 @@ def card_html(shown: Card) -> str:
         f'<br/><span class="quiet">{escape(step.reason)}</span></td></tr>'
         for step in shown.steps
     )
-    notes = "".join(f"<li>{escape(line)}</li>" for line in (*shown.biases, *_near_and_names(shown)))
+    notes = "".join(f"<li>{escape(line)}</li>" for line in shown.notes)
     code = escape("\n\n".join(source(choice) for choice in shown.choices))
     paper = "" if shown.about.choice is not None else escape(shown.recipe.paper)
     return Template(_static("card.html")).substitute(

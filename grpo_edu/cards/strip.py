@@ -45,9 +45,9 @@ def strip_svg(push: Push) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" role="img" '
         f'aria-label="Push on every token under {escape(push.recipe.name)}" '
-        f'style="max-width:{width}px;width:100%" font-family="system-ui, sans-serif" '
-        f'font-size="11" fill="{GREY}"><defs>{HATCH.format(key=key)}</defs>{head}{"".join(rows)}'
-        "</svg>"
+        f'style="max-width:{width}px;min-width:600px;width:100%" '
+        f'font-family="system-ui, sans-serif" font-size="11" fill="{GREY}">'
+        f"<defs>{HATCH.format(key=key)}</defs>{head}{''.join(rows)}</svg>"
     )
 
 
@@ -84,7 +84,7 @@ def _cell(push: Push, i: int, t: int, y: float, largest: float, key: str) -> str
     old = rollouts.logp if rollouts.old_logp is None else rollouts.old_logp
     ratio = (rollouts.logp - old)[i, t].exp().item()
     centre = x + (CELL - 4) / 2
-    lines = [(12, escape(rollouts.tokens[i][t].strip())), (25, _signed(value, ".3f"))]
+    lines = [(12, escape(rollouts.tokens[i][t].strip())), (25, _signed(value, ".2g"))]
     if abs(ratio - 1) > 1e-9:
         lines.append((38, f"ratio {ratio:.3g}"))
     text = "".join(f'<text x="{centre}" y="{y + down}">{line}</text>' for down, line in lines)

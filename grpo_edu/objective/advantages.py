@@ -634,8 +634,10 @@ def _z_score(n: Numbers, pool: Tensor) -> str:
     if pool.max() == pool.min():
         return "0"
     spread = pool.double().std(correction=n.s.ddof)
-    scale = with_eps(short(spread), n.s.eps)
-    return f"({short(n.centred)} - {short(pool.double().mean())})/{scale}"
+    mean = pool.double().mean()
+    if mean.abs() < 1e-12 * spread:  # the rounding of centred values
+        mean = 0.0
+    return f"({short(n.centred)} - {short(mean)})/{with_eps(short(spread), n.s.eps)}"
 
 
 def _token_pool(n: Numbers) -> Tensor:

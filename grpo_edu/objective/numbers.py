@@ -58,7 +58,7 @@ class _Calls(ast.NodeTransformer):
         self.generic_visit(node)
         assert isinstance(node.func, ast.Name)
         values = [float(_value(argument)) for argument in node.args]
-        named = {keyword.arg: _value(keyword.value) for keyword in node.keywords}
+        named = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
         return ast.parse(short(FUNCTIONS[node.func.id](*values, **named)), mode="eval").body
 
 
