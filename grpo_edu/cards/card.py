@@ -88,7 +88,7 @@ class Card:
             "Orange is pushed up, purple is pushed down. The share is an answer's part of the "
             "step's total |push|."
         )
-        if self.push.clipped.any():
+        if self.push.clipped.any() and self.about.axis != "kl":
             rest = "; what is left there is the KL term" if self.recipe.kl is not None else ""
             lines.append(f"Hatched: the clip took the gradient of the reward{rest}.")
         return " ".join(lines)

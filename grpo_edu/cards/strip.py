@@ -18,7 +18,7 @@ from ..weights import Push
 CELL = 74
 HEIGHT = 46
 GAP = 6
-LEFT = 108
+LEFT = 150
 RIGHT = 64
 GREY = "#767676"
 TOKEN_RATIO = r"\rho_{it}"
@@ -94,7 +94,7 @@ def _cell(push: Push, value: Tensor, i: int, t: int, y: float, largest: float, k
     x = LEFT + CELL * t
     shape = f'x="{x}" y="{y}" width="{CELL - 4}" height="{HEIGHT}" rx="3"'
     box = f'<rect {shape} fill="{to_hex((red, green, blue))}" stroke="#bbb"/>'
-    if push.clipped[i, t]:
+    if push.clipped[i, t] and value is push.token:
         box += f'<rect {shape} fill="url(#{key})" opacity=".45"/>'
     old = rollouts.logp if rollouts.old_logp is None else rollouts.old_logp
     ratio = (rollouts.logp - old)[i, t].exp().item()
