@@ -74,7 +74,7 @@ def push_parts(recipe: Recipe) -> tuple[Part, ...]:
         parts.append(Part("correction", "c_{it}"))
     product = [Part(None, r"\mathrm{push}_{it}=")]
     for part in parts:
-        product += [part, Part(None, r"\cdot")]
+        product += [part, Part(None, r"\cdot ")]
     product.pop()
     if recipe.kl is not None:
         product += [Part(None, "-"), Part("kl", _kl_pull(recipe))]
@@ -106,10 +106,14 @@ def definitions(recipe: Recipe) -> tuple[Definition, ...]:
     everything = " ".join(line.latex for line in lines)
     everything += "".join(part.latex for part in (*loss_parts(recipe), *push_parts(recipe)))
     defined = {line.symbol for line in lines}
-    for symbol, pattern, words in SYMBOLS:
-        if pattern in everything and symbol not in defined:
-            lines.append(Definition(symbol, "", words))
-    return tuple(lines)
+    return (*lines, *(line for line in symbols_in(everything) if line.symbol not in defined))
+
+
+def symbols_in(formula: str) -> tuple[Definition, ...]:
+    """What the symbols of a LaTeX formula mean, those of ``SYMBOLS`` only."""
+    return tuple(
+        Definition(symbol, "", words) for symbol, pattern, words in SYMBOLS if pattern in formula
+    )
 
 
 def advantage_latex(recipe: Recipe) -> str:
@@ -143,6 +147,10 @@ SYMBOLS = (
     ("k_2", "k_2", "half the squared log-ratio, an estimate of the KL divergence"),
     ("k_3", "k_3", "GRPO's estimate of the KL divergence, never negative"),
     (r"\gamma", r"\gamma", "discount of later rewards"),
+    (r"\lambda", r"\gamma\lambda", "GAE's λ: how far a later surprise reaches back"),
+    (r"\lambda_k", r"\lambda_k", "factor of reward k, 1 unless it is given"),
+    ("r^{(k)}_i", "r^{(k)}_i", "what reward function k gives completion i"),
+    (r"\tau", r"\tau", "sharpness of the soft gate"),
     ("V", "-V", "value: the expected reward from this token on"),
 )
 
@@ -152,6 +160,11 @@ def latex(parts: Sequence[Part]) -> str:
     return "".join(
         _coloured(part, COLOURS[part.factor][0]) if part.factor else part.latex for part in parts
     )
+
+
+def plain(parts: Sequence[Part]) -> str:
+    """The parts as LaTeX without colours."""
+    return "".join(part.latex for part in parts)
 
 
 def mathml(formula: str | Sequence[Part], *, display: bool = False) -> str:
