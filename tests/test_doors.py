@@ -340,7 +340,7 @@ def good():
             "size": 8,
         },
         "grpo_edu.widgets.labs.accumulation_lab": {},
-        "grpo_edu.widgets.labs.dapo_lab": {},
+        "grpo_edu.widgets.dapo.DapoExplorer": {"change": "clip-higher"},
         "grpo_edu.widgets.labs.kl_explorer": {},
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},

@@ -61,7 +61,7 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs, readers
-display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+display(labs.kl_explorer(), labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
 """,
     "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
 }

@@ -1,4 +1,4 @@
-"""The four explorers by name, and what ``grpo-edu export-html`` writes."""
+"""The explorers by name, and what ``grpo-edu export-html`` writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 
 EXPLORERS: dict[str, type[Explorer]] = {
@@ -16,6 +17,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "dapo": DapoExplorer,
 }
 
 

@@ -497,7 +497,9 @@ function turned(spec, { ddof, eps, k }) {
 }
 
 export {
+  AGGREGATIONS,
   OBJECTIVES,
+  REWARDS,
   SURROGATES,
   advantagesOf,
   batchOf,
