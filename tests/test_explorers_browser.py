@@ -22,6 +22,7 @@ from playwright.sync_api import expect, sync_playwright
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
 
@@ -280,9 +281,27 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
     expect(page.locator("svg")).to_have_count(0)
 
 
+def test_the_dapo_explorer_shows_the_controls_of_one_change_and_they_move_its_numbers(open_page):
+    page = open_page(DapoExplorer(old=0.01))
+    sliders = page.locator("input[type=range]:visible")
+    expect(sliders).to_have_count(2)
+    higher = page.locator('[data-line^="clip-higher"]')
+    expect_number(higher, "data-at", 0.0128 - 0.01)
+    page.get_by_label("ε high").press("End")
+    expect_number(higher, "data-at", 0.015 - 0.01)
+    expect(page.locator(".claim")).to_contain_text("loses its gradient at 0.015")
+    page.get_by_label("change").select_option("token mean")
+    expect(sliders).to_have_count(1)
+    drag(page, "tokens of the long completion", 0)
+    for line in page.locator("[data-line]").all():
+        expect_number(line, "data-at", 1 / 8)  # eight completions of 8 tokens
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.parametrize("explorer", [
     AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
-], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+    DapoExplorer("dynamic sampling"),
+], ids=["advantage", "difficulty", "clip", "dapo"])  # fmt: skip
 @pytest.mark.parametrize("width", [1200, 700])
 def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
     page = open_page(explorer, width)

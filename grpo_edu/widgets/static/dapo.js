@@ -68,8 +68,7 @@ function dynamicSampling({ p, size }) {
 
 function tokenMean({ longest }) {
   const x = { values: LENGTHS, low: 0, high: 512, label: "tokens of the long completion" };
-  const under = (name, aggregation) =>
-    line(name, (n) => shareOf(aggregation, n), LENGTHS, longest);
+  const under = (name, aggregation) => line(name, (n) => shareOf(aggregation, n), LENGTHS, longest);
   const lines = [
     under("1/|o|: GRPO", "sequence_mean"),
     under("token mean of the prompt: DAPO, Eq. 8", "prompt_token_mean"),
@@ -96,7 +95,10 @@ function overlongPenalty({ cache, length }) {
       `a completion of ${length} tokens gets ${number(now.at)}.`,
     why: `The slope is ${cache} tokens wide. Without it the penalty would be a cliff.`,
     panels: [
-      panel("added to the reward", { ...x, bands: [L_MAX] }, length, [now], { low: -1.1, high: 0.1 }),
+      panel("added to the reward", { ...x, bands: [L_MAX] }, length, [now], {
+        low: -1.1,
+        high: 0.1,
+      }),
     ],
   };
 }
@@ -120,19 +122,21 @@ export function answer(state) {
 
 function draw(root, s, { claim, why, panels }, id) {
   root.querySelectorAll("[data-of]").forEach((part) => {
-    part.style.display = part.dataset.of === s.change ? "" : "none";
+    part.style.display = part.dataset.of === s.change ? "contents" : "none";
   });
   const lines = panels.flatMap((one) => one.lines);
   const sections = panels.map(
     ({ heading }) => `<section><h4>${escaped(heading)}</h4><div class="plot"></div></section>`,
   );
-  root.querySelector(".picture").innerHTML = `<p class="claim" role="status"><b>${claim}</b></p>
-    <p>${why}</p>${keyOf(lines.map((one) => ({ ...one, note: number(one.at) })))}
-    <div class="panels">${sections.join("")}</div><p class="soft">exact</p>`;
+  const key = keyOf(lines.map((one) => ({ ...one, note: number(one.at) })));
+  root.querySelector(".picture").innerHTML = `<p class="claim"><b>${claim}</b><br>${why}
+    <span class="soft">Exact.</span></p>${lines.length > panels.length ? key : ""}
+    <div class="panels">${sections.join("")}</div>`;
   root.querySelectorAll(".plot").forEach((plot, k) => {
     const { heading, x, now, lines: some, y } = panels[k];
     const top = Math.max(...some.flatMap((one) => one.values));
     plot.innerHTML = chart({
+      height: 215,
       width: Math.min(620, Math.max(280, Math.floor(plot.clientWidth))),
       x,
       y: y ?? { low: 0, high: 1.1 * top },
@@ -155,7 +159,7 @@ function draw(root, s, { claim, why, panels }, id) {
 
 const SLIDERS = {
   eps_high: ["ε high", 'min="0.1" max="0.5" step="0.01"'],
-  old: ["old probability of the token", 'min="0.01" max="0.99" step="0.01"'],
+  old: ["old probability", 'min="0.01" max="0.99" step="0.01"'],
   p: ["pass rate p", 'min="0.01" max="0.99" step="0.01"'],
   size: ["group size G", 'min="2" max="64" step="1"'],
   longest: ["tokens of the long completion", `min="${SHORT}" max="512" step="8"`],
@@ -163,12 +167,11 @@ const SLIDERS = {
   length: ["tokens of the completion", 'min="0" max="22000" step="200"'],
 };
 const of = ([change, { settings }]) =>
-  `<div data-of="${change}">${bar(...settings.map((key) => slider(key, ...SLIDERS[key])))}</div>`;
+  `<div data-of="${change}">${settings.map((key) => slider(key, ...SLIDERS[key])).join("")}</div>`;
 const names = Object.keys(CHANGES).map((name) => [name, name]);
-const controls = () =>
-  bar(select("change", "change", names)) + Object.entries(CHANGES).map(of).join("");
+const controls = () => bar(select("change", "change", names), ...Object.entries(CHANGES).map(of));
 
-const shown = (key, s) => ({ value: s[key], text: key === "change" ? "" : number(s[key]) });
+const shown = (key, s) => ({ value: s[key] });
 const changes = {
   change: (input) => ({ change: input.value }),
   ...Object.fromEntries(
