@@ -18,7 +18,7 @@ CHANGES = ("clip-higher", "dynamic sampling", "token mean", "overlong penalty")
 
 
 class DapoExplorer(Explorer):
-    r"""One of the four changes, with its own controls and one sentence that says what it does; every
+    r"""One of the four changes, with its own controls and one sentence that says what it does. Every
     control is a trait.
 
     ``clip-higher``: a rising token of probability :math:`\pi_{old}` loses its gradient at
