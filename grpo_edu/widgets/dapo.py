@@ -18,8 +18,9 @@ CHANGES = ("clip-higher", "dynamic sampling", "token mean", "overlong penalty")
 
 
 class DapoExplorer(Explorer):
-    r"""One of the four changes, with its own controls and one sentence that says what it does. Every
-    control is a trait.
+    r"""One of the four changes, with its own controls and one sentence that says what it does.
+
+    Every control is a trait.
 
     ``clip-higher``: a rising token of probability :math:`\pi_{old}` loses its gradient at
     :math:`\pi_{old}(1+\epsilon_{high})`. ``dynamic sampling``: :math:`1-p^G-(1-p)^G` of the groups
