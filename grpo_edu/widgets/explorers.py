@@ -11,6 +11,7 @@ from .base import Explorer
 from .clip import ClipExplorer
 from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
+from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
@@ -18,6 +19,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "dapo": DapoExplorer,
+    "tokens": TokenView,
 }
 
 

@@ -167,6 +167,28 @@ const keyOf = (lines) =>
     )
     .join("")}</ul>`;
 
+/* While `playing`, moves the slider of trait `key` by one step after a pause; at its end it presses
+   the button that plays. */
+function advance(root, playing, key) {
+  clearTimeout(root.next);
+  if (!playing) return;
+  const of = root.querySelector(`[data-key="${key}"]`);
+  root.next = setTimeout(() => {
+    if (!root.isConnected) return;
+    if (Number(of.value) >= Number(of.max)) {
+      root.querySelector('[data-key="playing"]').click();
+      return;
+    }
+    of.stepUp();
+    of.dispatchEvent(new Event("input", { bubbles: true }));
+  }, 150);
+}
+const playButton = (text) => `<button type="button" ${attributes("playing", text)}></button>`;
+const playShown = (playing, text) => ({
+  value: playing ? "❚❚ pause" : "▶ play",
+  label: `${playing ? "pause" : "play"}: ${text}`,
+});
+
 // ---- the loop ----
 
 function show(control, { value, text, label, max }) {
@@ -283,6 +305,7 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
 }
 
 export {
+  advance,
   asNumber,
   attributes,
   bar,
@@ -301,6 +324,8 @@ export {
   number,
   parse,
   percent,
+  playButton,
+  playShown,
   replaced,
   select,
   signed,
