@@ -32,12 +32,12 @@ ORDER = (
     ("files", "draws", "settings", "statistics"),
     ("rollouts",),
     ("objective",),
-    ("weights", "completions"),
+    ("weights", "completions", "formulas"),
     ("theory",),
     ("biases", "compare", "stepper"),
     ("toys", "lm", "frameworks"),
     ("plots",),
-    ("widgets", "course", "figures"),
+    ("widgets", "course", "figures", "cards"),
     ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 from torch import Tensor
 
 from .checks import checked
 from .objective import axes
-from .objective.numbers import Numbers, short
+from .objective.numbers import Numbers, short, steps_of
 from .objective.recipe import Recipe
 from .rollouts import Rollouts
 from .weights import Push
@@ -17,12 +17,20 @@ from .weights import Push
 
 @dataclass(frozen=True)
 class Step:
-    """One line: what it is, its formula, the numbers in it, and what comes out."""
+    """One line: what it is, its formula, the numbers in it, what comes out, and why (may be
+    empty)."""
 
     name: str
     formula: str
     numbers: str
     value: float
+    reason: str = ""
+
+    @property
+    def written(self) -> list[str]:
+        """The numbers, step by step, down to the value."""
+        steps = [*steps_of(self.numbers), short(self.value)]
+        return [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
 
 
 @dataclass(frozen=True)
@@ -36,17 +44,18 @@ class Stepped:
 
     def __str__(self) -> str:
         head = f"{self.recipe.name}: completion {self.completion}, token {self.position}"
-        lines = [
-            f"{s.name:<12} {s.formula}\n{'':<12} = {s.numbers}\n{'':<12} = {short(s.value)}"
-            for s in self.steps
-        ]
-        return "\n".join([head, *lines])
+        lines = [head]
+        for step in self.steps:
+            lines.append(f"{step.name:<12} {step.formula}")
+            lines += [f"{'':<12} = {text}" for text in step.written]
+            lines += [f"{'':<12} {step.reason}"] if step.reason else []
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "<tr><th>factor</th><th>formula</th><th>with numbers</th><th>value</th></tr>"
+        head = "<tr><th>factor</th><th>formula</th><th>with numbers</th></tr>"
         rows = "".join(
-            f"<tr><th>{escape(s.name)}</th><td>{escape(s.formula)}</td><td>{escape(s.numbers)}</td>"
-            f"<td>{short(s.value)}</td></tr>"
+            f"<tr><th>{escape(s.name)}</th><td>{escape(s.formula)}</td>"
+            f"<td>{' = '.join(map(escape, s.written))} {escape(s.reason)}</td></tr>"
             for s in self.steps
         )
         return (
@@ -87,15 +96,15 @@ def step_through(
         )
     n = _numbers(recipe, rollouts, completion, position, micro_batch)
     lines = [Step("reward", "r_i" + _shaping(recipe), short(n.raw), n.r)]
-    lines.append(_line("baseline", recipe.baseline, n, n.centred))
-    divided = (
-        "baseline" if axes.text(recipe.scale) == "1" else f"baseline / ({axes.text(recipe.scale)})"
-    )
+    lines.append(_line("centred", recipe.baseline, n, n.centred))
+    scale = axes.text(recipe.scale)
+    divided = f"centred / ({scale})" if " + " in scale else f"centred / {scale}"
+    if scale == "1":
+        divided = "centred"
     lines.append(_line("advantage", recipe.scale, n, n.advantage, formula=divided))
-    lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", "ρ"))
-    lines.append(
-        _line("gate", recipe.surrogate, n, n.gate, "gate", "gate of " + axes.text(recipe.surrogate))
-    )
+    lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
+    gate = _line("gate", recipe.surrogate, n, n.gate, "gate", f"gate of {_label(recipe)}")
+    lines.append(replace(gate, reason=axes.numbers(recipe.surrogate, n, "reason") or ""))
     if recipe.correction is not None:
         lines.append(_line("correction", recipe.correction, n, n.correction))
     lines.append(_line("W", recipe.aggregation, n, n.W))
@@ -114,6 +123,16 @@ def step_through(
     )
     lines.append(Step("push", formula, total, n.push))
     return Stepped(recipe, completion, position, tuple(lines))
+
+
+def _ratio_text(recipe: Recipe) -> str:
+    written = getattr(axes.function_of(recipe.surrogate), "written", None)
+    return written.text if written else "1 (no ratio)"
+
+
+def _label(recipe: Recipe) -> str:
+    function = axes.function_of(recipe.surrogate)
+    return getattr(function, "label", function.__name__)
 
 
 def _shaping(recipe: Recipe) -> str:

@@ -62,7 +62,7 @@ def test_a_known_token_step_by_step():
     stepped = step_through(recipe("grpo").but(kl=None), Rollouts.from_lengths([2, 8], [1, 0]), 0, 1)
     assert [s.name for s in stepped.steps] == [
         "reward",
-        "baseline",
+        "centred",
         "advantage",
         "ratio",
         "gate",

@@ -29,16 +29,26 @@ def recipes(
         typer.Option(help="Completions for --token; the shipped ones where none is given."),
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="All recipes by axis.")] = False,
+    card: Annotated[
+        Path | None,
+        typer.Option(help="Write the formula card as an HTML page; all cards without a name."),
+    ] = None,
     json: Json = False,
     csv: Csv = False,
 ) -> None:
-    """List the recipes, or show one: formula, settings, source, biases; or step through one token.
+    """List the recipes, or show one: formula, numbers, biases, neighbours; or step through one
+    token; or write its formula card.
 
-    Example: `grpo-edu recipes dr_grpo --token 49,0`
+    A card also takes the name of a choice: `group_std`, `sequence_mean`, `k3`.
+
+    Example: `grpo-edu recipes gspo --card gspo.html`
     """
     from ..compare import axis_table
     from ..objective.catalog import RECIPES, recipe
 
+    if card is not None:
+        _write_card(name, card)
+        return
     entries = list(RECIPES.values()) if name is None else [recipe(name)]
     if token is not None:
         if name is None or json or csv:
@@ -60,17 +70,19 @@ def recipes(
 
 
 def _show(recipe: Recipe) -> None:
-    from ..biases import difficulty_bias, length_bias
+    from ..cards import card
 
-    typer.echo(f"{recipe.name}: {recipe.title}\n{recipe.paper}")
-    typer.echo(f"The paper's settings: {recipe.defaults or 'none printed'}.\n")
-    typer.echo("loss = -Σ_it W_it · (surrogate - KL)")
-    names = recipe.describe()
-    for axis, text in recipe.formula().items():
-        if text != "none":
-            typer.echo(f"  {axis:<12} {text:<48} {names[axis]}")
-    typer.echo(f"\n{length_bias(recipe)}\n{difficulty_bias(recipe)}")
-    typer.echo(f"(exact, read off the weights)\n\nLaTeX:\n{recipe.latex()}")
+    typer.echo(str(card(recipe.name)))
+
+
+def _write_card(name: str | None, path: Path) -> None:
+    from ..cards import card_page, cards_page
+    from ..files import replacing
+
+    text = cards_page() if name is None else card_page(name)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    typer.echo(f"wrote {path}")
 
 
 def _step(recipe: Recipe, token: str, file: Path | None) -> None:

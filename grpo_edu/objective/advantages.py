@@ -18,7 +18,7 @@ from torch import Tensor
 
 from . import axes, groups
 from .axes import Choice, formula
-from .numbers import Numbers, listed, short
+from .numbers import Numbers, listed, short, with_eps
 
 
 def _need_peers(choice: str, group: Tensor) -> None:
@@ -159,7 +159,7 @@ def _over_std(pool_of: Callable[[Numbers], list[float]]) -> Callable[[Numbers], 
         pool = pool_of(n)
         if not pool or max(pool) == min(pool):
             return "0"
-        return f"{short(n.centred)}/(std({listed(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+        return f"{short(n.centred)}/{with_eps(f'std({listed(pool)}, ddof={n.s.ddof})', n.s.eps)}"
 
     return write
 
@@ -401,7 +401,7 @@ def _process(n: Numbers) -> str:
     later = [rewards[n.i, t].item() for t in range(n.t, n.mask.shape[1]) if step[n.i, t]]
     if not later or pool.max() == pool.min():
         return "0"
-    scale = f"({short(pool.std(correction=n.s.ddof))} + {n.s.eps:g})"
+    scale = with_eps(short(pool.std(correction=n.s.ddof)), n.s.eps)
     return " + ".join(f"({short(r)} - {short(pool.mean())})/{scale}" for r in later)
 
 
@@ -503,7 +503,7 @@ def _decoupled(n: Numbers) -> str:
         weight = 1.0 if n.s.weights is None else n.s.weights[k]
         if not column[n.i].isnan() and len(set(pool)) > 1:
             centred = f"({short(column[n.i])} - mean({listed(pool)}))"
-            spread = f"(std({listed(pool)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+            spread = with_eps(f"std({listed(pool)}, ddof={n.s.ddof})", n.s.eps)
             terms.append(f"{weight:g}·{centred}/{spread}")
     return " + ".join(terms) or "0"
 
@@ -511,7 +511,7 @@ def _decoupled(n: Numbers) -> str:
 @formula(
     r"\sum_k \lambda_k\,\frac{r^{(k)}_i-\mathrm{mean}_{j\in q(i)}r^{(k)}_j}{\mathrm{std}_{j\in "
     r"q(i)}(r^{(k)}_j;\ \mathrm{ddof}=<ddof>)+<eps>}",
-    "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group, λ = <weights>",
+    "Σ_k λ_k·(r^k - mean)/(std(ddof=<ddof>) + <eps>) in group",
     label="each reward normalised",
     numbers=_decoupled,
 )
@@ -575,7 +575,7 @@ def batch_std(centred: Tensor, reward: Tensor, counted: Tensor, *, ddof: int, ep
 def _leave_one_out_std(n: Numbers) -> str:
     if len(set(n.others)) < 2:
         return f"{short(n.centred)}/1"
-    return f"{short(n.centred)}/(std({listed(n.others)}, ddof={n.s.ddof}) + {n.s.eps:g})"
+    return f"{short(n.centred)}/{with_eps(f'std({listed(n.others)}, ddof={n.s.ddof})', n.s.eps)}"
 
 
 @formula(
@@ -634,7 +634,10 @@ def _z_score(n: Numbers, pool: Tensor) -> str:
     if pool.max() == pool.min():
         return "0"
     spread = pool.double().std(correction=n.s.ddof)
-    return f"({short(n.centred)} - {short(pool.double().mean())})/({short(spread)} + {n.s.eps:g})"
+    mean = pool.double().mean()
+    if mean.abs() < 1e-12 * spread:  # the rounding of centred values
+        mean = 0.0
+    return f"({short(n.centred)} - {short(mean)})/{with_eps(short(spread), n.s.eps)}"
 
 
 def _token_pool(n: Numbers) -> Tensor:

@@ -10,6 +10,7 @@ hands the inputs over; ``describe`` names a choice and its settings.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -205,9 +206,11 @@ def fill(choice: Choice, template: str, inner: Callable[[Choice], str]) -> str:
     """A formula template with the settings of the choice in place of ``<name>`` (braces belong to
     LaTeX).
 
-    A setting that is itself a choice is written by ``inner``.
+    A setting that is itself a choice is written by ``inner``; an ``eps`` of 0 is left out.
     """
     for name, value in settings(choice).items():
+        if name == "eps" and value == 0:
+            template = re.sub(r"\s*\+\s*<eps>", "", template)
         template = template.replace(f"<{name}>", inner(value) if callable(value) else _short(value))
     return template
 

@@ -23,14 +23,18 @@ from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def slope(function: Callable[..., Tensor]) -> Callable[[F], F]:
-    """Attach the hand-written derivative of a KL estimator."""
+def slope(function: Callable[..., Tensor], latex: str) -> Callable[[F], F]:
+    """Attach the hand-written derivative of a KL estimator, and its LaTeX."""
 
     def attach(estimator: F) -> F:
         estimator.slope = function  # type: ignore[attr-defined]
+        estimator.slope_latex = latex  # type: ignore[attr-defined]
         return estimator
 
     return attach
+
+
+REVERSE = r"\frac{\pi_{ref}}{\pi_\theta}"
 
 
 def slope_of(choice: Choice) -> Choice:
@@ -43,7 +47,7 @@ def slope_of(choice: Choice) -> Choice:
     if not hasattr(function, "slope"):
         raise TypeError(
             f"kl {axes.describe(choice)} has no slope: expected a function decorated with "
-            "grpo_edu.objective.kl.slope(derivative). token_weights works without it."
+            "grpo_edu.objective.kl.slope(derivative, latex). token_weights works without it."
         )
     return axes.companion(choice, function.slope)
 
@@ -73,7 +77,7 @@ def _reverse(n: Numbers) -> str:
     label="k1",
     numbers=lambda n: _pull(n, "1"),
 )
-@slope(k1_slope)
+@slope(k1_slope, "<beta>")
 def k1(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""Unbiased value, no pull: on policy its expected gradient in the loss is zero.
 
@@ -95,7 +99,7 @@ def k2_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     label="k2",
     numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
-@slope(k2_slope)
+@slope(k2_slope, r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}")
 def k2(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""Biased value; on policy its gradient is that of the reverse KL(π ‖ π_ref).
 
@@ -121,7 +125,7 @@ def k3_slope(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None =
     label="k3",
     numbers=lambda n: _pull(n, _reverse(n)),
 )
-@slope(k3_slope)
+@slope(k3_slope, rf"<beta>\,\Big(1-{REVERSE}\Big)")
 def k3(logp: Tensor, ref_logp: Tensor, *, beta: float, cap: float | None = None) -> Tensor:
     r"""GRPO's estimator: never negative, unbiased value; on policy its gradient is that of the
     *forward* KL(π_ref ‖ π).
@@ -159,7 +163,7 @@ def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: fl
         n, f"exp({short(n.logp)} - {short(n.old)})·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
     ),
 )
-@slope(k3_ratio_slope)
+@slope(k3_ratio_slope, rf"<beta>\,\rho_{{it}}\Big(k_3+1-{REVERSE}\Big)")
 def k3_ratio(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""k3 corrected by the ratio: unbiased off policy, and on policy its gradient is that of the
     *reverse* KL(π ‖ π_ref).
@@ -193,7 +197,7 @@ def k3_sequence_ratio_slope(
         f"{_reverse(n)})",
     ),
 )
-@slope(k3_sequence_ratio_slope)
+@slope(k3_sequence_ratio_slope, rf"<beta>\,s_i\Big(\mathrm{{mean}}_t\,k_3+1-{REVERSE}\Big)")
 def k3_sequence_ratio(
     logp: Tensor, old_logp: Tensor, ref_logp: Tensor, mask: Tensor, *, beta: float
 ) -> Tensor:
@@ -221,7 +225,7 @@ def k_abs_slope(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     label="absolute log-ratio",
     numbers=lambda n: _pull(n, f"sign({short(n.logp - n.ref)})"),
 )
-@slope(k_abs_slope)
+@slope(k_abs_slope, r"<beta>\,\mathrm{sign}\log\frac{\pi_\theta}{\pi_{ref}}")
 def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     r"""The absolute log-ratio: not an estimate of the KL, only a distance.
 
@@ -239,7 +243,7 @@ def k_abs(logp: Tensor, ref_logp: Tensor, *, beta: float) -> Tensor:
     label="another value with the gradient of k2",
     numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.ref)})"),
 )
-@slope(k2_slope)
+@slope(k2_slope, r"<beta>\,\log\frac{\pi_\theta}{\pi_{ref}}")
 def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -> Tensor:
     r"""The value of one estimator with the gradient of k2 (straight through): on policy that of the
     reverse KL.

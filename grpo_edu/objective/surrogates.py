@@ -45,12 +45,25 @@ class Factors(NamedTuple):
     gate: Tensor
 
 
+class Written(NamedTuple):
+    """A surrogate's part in the push: LaTeX of its ratio's symbol, of the ratio, of the gate, and
+    the ratio as plain text.
+    """
+
+    symbol: str
+    ratio: str
+    gate: str
+    text: str = "ρ = π/π_old"
+
+
 def surrogate(
     factors: Callable[..., Factors],
     band: Callable[[Mapping[str, Any]], str],
     *,
+    written: Written | None = None,
     ratio: Callable[[Numbers], str],
     gate: Callable[[Numbers], str] | None = None,
+    reason: Callable[[Numbers], str] | None = None,
     concern: Callable[[Mapping[str, Any]], str | None] | None = None,
     per_sequence: bool = False,
 ) -> Callable[[F], F]:
@@ -59,7 +72,9 @@ def surrogate(
     Args:
         factors: the hand-written derivative.
         band: the clip band in ratio space, in words, from the settings of the choice.
+        written: LaTeX of ratio and gate; None: there is neither.
         ratio, gate: the numbers of the token in the formulas of both; None: the value alone.
+        reason: a sentence that says why the gate is what it is.
         concern: why the settings are known to be unintended, or None.
         per_sequence: True where one ratio speaks for a whole completion.
     """
@@ -67,7 +82,10 @@ def surrogate(
     def attach(function: F) -> F:
         function.factors = factors  # type: ignore[attr-defined]
         function.band = band  # type: ignore[attr-defined]
-        function.ratio, function.gate = ratio, gate  # type: ignore[attr-defined]
+        function.written = written  # type: ignore[attr-defined]
+        function.ratio = ratio  # type: ignore[attr-defined]
+        function.gate = gate  # type: ignore[attr-defined]
+        function.reason = reason  # type: ignore[attr-defined]
         function.concern = concern  # type: ignore[attr-defined]
         function.per_sequence = per_sequence  # type: ignore[attr-defined]
         return function
@@ -98,12 +116,63 @@ def limited(value: Tensor, low: float | None = None, high: float | None = None) 
     return value if high is None else value.masked_fill(value > high, high)
 
 
+TOKEN_RATIO = r"\frac{\pi_\theta(o_{it})}{\pi_{old}(o_{it})}"
+LOW = "1-<eps_low>"
+HIGH = "1+<eps_high>"
+
+
+def _gate(symbol: str, *zeros: str) -> str:
+    """LaTeX of a gate: 0 where a condition holds, else 1."""
+    rows = "".join(rf"0 & {zero.replace('x', symbol)} \\ " for zero in zeros)
+    return rf"\begin{{cases}}{rows}1 & \text{{else}}\end{{cases}}"
+
+
+def _clip_written(symbol: str, ratio: str, text: str, *more: str) -> Written:
+    """PPO's clip on any ratio."""
+    above = rf"A_{{it}}>0,\ x>{HIGH}"
+    below = rf"A_{{it}}<0,\ x<{LOW}"
+    return Written(symbol, ratio, _gate(symbol, above, below, *more), text)
+
+
+_TOKEN = _clip_written(r"\rho_{it}", TOKEN_RATIO, "ρ = π/π_old")
+_GEOMETRIC = _clip_written(
+    "s_i", r"\Big(\textstyle\prod_t \rho_{it}\Big)^{1/|o_i|}", "s = (Π_t ρ)^(1/|o_i|)"
+)
+
+
 def _token_ratio(n: Numbers) -> str:
-    return f"exp({short(n.logp)} - {short(n.old)})"
+    """New over old probability; where one is too small to be read, the difference of logarithms."""
+    if min(n.logp, n.old) < -LOG_RATIO_LIMIT:
+        return f"exp({short(n.logp)} - {short(n.old)})"
+    return f"{short(math.exp(n.logp))}/{short(math.exp(n.old))}"
 
 
 def _geometric_mean(n: Numbers) -> str:
     return f"exp({short(n.log_ratios.sum())}/{n.length})"
+
+
+def _reason(what: str, who: str) -> Callable[[Numbers], str]:
+    """Why PPO's clip cuts or leaves a token or a completion, in a sentence."""
+
+    def write(n: Numbers) -> str:
+        low = 1 - n.s.eps_low
+        high = 1 + n.s.eps_high
+        ratio = short(n.ratio)
+        if n.advantage == 0:
+            return "A is 0, so there is nothing to clip."
+        if n.advantage > 0 and n.ratio > high:
+            return f"A > 0 and the {what} {ratio} is above {high:g}: {who} gets no gradient."
+        if n.advantage < 0 and n.ratio < low:
+            return f"A < 0 and the {what} {ratio} is below {low:g}: {who} gets no gradient."
+        bound = f"not above {high:g}" if n.advantage > 0 else f"not below {low:g}"
+        sign = ">" if n.advantage > 0 else "<"
+        return f"A {sign} 0 and the {what} {ratio} is {bound}: {who} keeps its gradient."
+
+    return write
+
+
+_TOKEN_REASON = _reason("ratio", "the token")
+_SEQUENCE_REASON = _reason("ratio of the whole completion", "every token of the completion")
 
 
 def _interval(low: float, high: float) -> str:
@@ -221,7 +290,14 @@ def ppo_clip_factors(
     "min(ρ·A, clip(ρ, 1-<eps_low>, 1+<eps_high>)·A)",
     label="PPO clip",
 )
-@surrogate(ppo_clip_factors, _clip_band, ratio=_token_ratio, concern=_low_below_zero)
+@surrogate(
+    ppo_clip_factors,
+    _clip_band,
+    written=_TOKEN,
+    ratio=_token_ratio,
+    reason=_TOKEN_REASON,
+    concern=_low_below_zero,
+)
 def ppo_clip(
     logp: Tensor, old_logp: Tensor, advantage: Tensor, *, eps_low: float, eps_high: float
 ) -> Tensor:
@@ -267,8 +343,10 @@ def gspo_factors(
 @surrogate(
     gspo_factors,
     _sequence_band,
+    written=_GEOMETRIC,
     per_sequence=True,
     ratio=_geometric_mean,
+    reason=_SEQUENCE_REASON,
     concern=_too_wide_for_a_sequence,
 )
 def gspo(
@@ -312,6 +390,9 @@ def cispo_factors(logp: Tensor, old_logp: Tensor, *, low: float, high: float) ->
 @surrogate(
     cispo_factors,
     lambda s: f"ratio capped to {_interval(max(0.0, s['low']), s['high'])} and detached",
+    written=Written(
+        r"\rho_{it}", TOKEN_RATIO, r"\frac{\mathrm{clip}(\rho_{it},\,<low>,\,<high>)}{\rho_{it}}"
+    ),
     ratio=_token_ratio,
     gate=lambda n: f"min(max({short(n.ratio)}, {n.s.low:g}), {n.s.high:g})/{short(n.ratio)}",
     concern=_cap_below_one,
@@ -353,6 +434,7 @@ def dual_clip_factors(
 @surrogate(
     dual_clip_factors,
     lambda s: f"{_clip_band(s)}, dual clip {s['cap']:g} for A < 0",
+    written=_clip_written(r"\rho_{it}", TOKEN_RATIO, "ρ = π/π_old", r"A_{it}<0,\ x><cap>"),
     ratio=_token_ratio,
 )
 def dual_clip(
@@ -385,7 +467,13 @@ def dual_clip(
     "ρ)^(1/|o_i|)",
     label="GSPO-token",
 )
-@surrogate(gspo_factors, _sequence_band, ratio=_geometric_mean)
+@surrogate(
+    gspo_factors,
+    _sequence_band,
+    written=_GEOMETRIC,
+    ratio=_geometric_mean,
+    reason=_SEQUENCE_REASON,
+)
 def gspo_token(
     logp: Tensor,
     old_logp: Tensor,
@@ -429,8 +517,10 @@ def sequence_product_factors(
 @surrogate(
     sequence_product_factors,
     lambda s: f"product of ratios {_clip_band(s)}",
+    written=_clip_written(r"\rho_i", r"\textstyle\prod_t\rho_{it}", "Π_t ρ"),
     per_sequence=True,
     ratio=lambda n: f"exp({short(n.log_ratios.sum())})",
+    reason=_SEQUENCE_REASON,
 )
 def sequence_product(
     logp: Tensor,
@@ -495,7 +585,18 @@ def _gmpo_ratio(n: Numbers) -> str:
     "(Π_t clip(ρ, e^-<eps_low>, e^<eps_high>))^(1/|o_i|)·A",
     label="GMPO",
 )
-@surrogate(gmpo_factors, _log_band, per_sequence=True, ratio=_gmpo_ratio)
+@surrogate(
+    gmpo_factors,
+    _log_band,
+    written=Written(
+        r"\bar{\rho}_i",
+        r"\Big(\textstyle\prod_t \mathrm{clip}(\rho_{it},\,e^{-<eps_low>},\,e^{<eps_high>})"
+        r"\Big)^{1/|o_i|}",
+        _gate(r"\rho_{it}", r"A_i>0,\ x>e^{<eps_high>}", r"A_i\le 0,\ x<e^{-<eps_low>}"),
+    ),
+    per_sequence=True,
+    ratio=_gmpo_ratio,
+)
 def gmpo(
     logp: Tensor,
     old_logp: Tensor,
@@ -545,6 +646,12 @@ def _soft_gate(n: Numbers) -> str:
 @surrogate(
     sapo_factors,
     lambda s: f"soft gate, tau {s['tau_pos']:g} and {s['tau_neg']:g}",
+    written=Written(
+        r"\rho_{it}",
+        TOKEN_RATIO,
+        r"4\,\sigma(y)\,(1-\sigma(y)),\ y=\tau(\rho_{it}-1),\ "
+        r"\tau=<tau_pos>\ (A_{it}>0),\ <tau_neg>\ (A_{it}\le 0)",
+    ),
     ratio=_token_ratio,
     gate=_soft_gate,
 )
