@@ -146,7 +146,7 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip")
+    table = pd.read_csv(out / "data" / f"{figured.name}.csv")
     themes: dict[str, Theme] = {"": "light", "_dark": "dark"} if figured.dark else {"": "light"}
     written = []
     for suffix, theme in themes.items():
@@ -156,7 +156,7 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
             with styled(theme), replacing(path) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
             written.append(path)
-    if figured.frames:
+    if figured.frames and "png" in formats:
         written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
