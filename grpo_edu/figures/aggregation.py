@@ -13,7 +13,7 @@ from ..objective.advantages import given
 from ..objective.aggregation import constant, sequence_mean, step_token_mean
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import UP, WIDTH, look, new_figure, note, symmetric
+from ..plots.style import UP, WIDTH, ink, look, new_figure, note, symmetric
 from ..plots.tokens import draw_answers
 from ..rollouts import Rollouts
 from ..weights import Push, token_weights
@@ -100,7 +100,7 @@ def text_data() -> pd.DataFrame:
 
 
 @figure(
-    title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all alike",
+    title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all tokens alike",
     level="exact",
     caption="exact, on policy, without KL; answers sampled from SmolLM2-135M",
     alt="Four sampled answers to What is 4 + 4, two right and two wrong, one of each short and one "
@@ -121,10 +121,10 @@ def push_on_one_prompt(table: pd.DataFrame) -> Figure:
         part = table[table.recipe == name]
         texts = [(answer.token, 100 * answer.share) for _, answer in part.groupby("answer")]
         tops = draw_answers(panel, texts, norm)
-        times = f"total push {whole[name] / whole['grpo']:.2g} times GRPO's"
-        scale = times if name != "grpo" else "total push 1"
-        panel.set_title(f"{look(name).label}\n", color=look(name).colour, fontsize=13)
-        note(panel, 0, 1.02, f"{words},\n{scale}", va="bottom", fontsize=8)
+        panel.set_title(look(name).label, pad=28, color=look(name).colour, fontsize=12)
+        scale = f"{words}.\nTotal push: {whole[name]:.2f}"
+        note(panel, 0, 1.02, scale, va="bottom", fontsize=8)
+    note(panels[0], -0.03, 1.02, "“What is\n4 + 4?”", ha="right", va="bottom", color=ink())
     answers = table[table.recipe == "grpo"].groupby("answer")
     labels = [
         f"{'right' if good else 'wrong'},\n{size} tokens"

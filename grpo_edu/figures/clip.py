@@ -102,7 +102,7 @@ def clip_objective(table: pd.DataFrame) -> Figure:
         rule(panel)
         low, high = (-0.15, 1.6) if sign > 0 else (-2.0, 0.2)
         panel.set(xlabel="importance ratio ρ", ylim=(low, high))
-        panel.set_title(f"advantage {sign:+.0f}: pushed {'up' if sign > 0 else 'down'}")
+        panel.set_title("advantage +1: pushed up" if sign > 0 else "advantage −1: pushed down")
         note(panel, 0.43, 0.02 if sign < 0 else 0.94, "band", ha="center")
     panels[0].set_ylabel("gradient by log π")
     return picture
@@ -197,7 +197,7 @@ def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:
         part = part.sort_values("length")
         if of := together.get(str(name)):
             panel.plot(part.length, part.push, color=of.colour, linewidth=5, alpha=0.3)
-            panel.text(part.length.iloc[-1], part.push.iloc[-1] * 1.3, of.label, ha="right")
+            panel.text(3.3, part.push.iloc[0] * 1.2, of.label)
         style = SUMS.get(str(name)) or look(str(name))
         panel.plot(
             part.length,

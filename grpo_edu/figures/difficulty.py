@@ -102,8 +102,8 @@ def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     panels[0].set(ylabel="advantage", ylim=(-3.5, 9.6))
     alone = table[table.correct == 1].set_index("estimator").right
     lone, centred = (alone[name] for name in list(ESTIMATORS)[:2])
-    text = f"a lone success: {lone:.1f} with the std, {centred:.1f} without"
-    panels[0].text(1.7, lone + 0.25, text)
+    text = f"a lone success: advantage {lone:.1f}\nwith the std, {centred:.1f} without"
+    panels[0].text(3.2, 4.5, text)
     return picture
 
 
@@ -293,9 +293,9 @@ def kl_estimators(table: pd.DataFrame) -> Figure:
         panel.barh(table.estimator, table[column], color=colours, height=0.65)
         for y, x in enumerate(table[column]):
             panel.text(x + 0.008, y, f"{x:.3f}", va="center")
-        panel.set(title=f"expected {label}", xlim=(0, 0.5), xlabel="nats")
+        panel.set(title=f"expected {label}", xlim=(0, 0.6), xlabel="nats")
         panel.tick_params(axis="y", length=0)
     panels[1].set_xlabel("nats per unit of the logit")
     panels[0].invert_yaxis()
-    note(panels[0], 0.99, 0.02, "grey: the two KLs themselves", ha="right")
+    note(panels[1], 0.99, 0.9, "grey: the two KLs themselves", ha="right")
     return picture

@@ -148,6 +148,12 @@ def signed() -> Colormap:
     return NIGHT if is_dark() else matplotlib.colormaps[SIGNED]
 
 
+def pushed(size: float) -> str:
+    """Colour of text about a push: up or down."""
+    up, down = ("#f0883e", "#b794f4") if is_dark() else (UP, DOWN)
+    return up if size > 0 else down
+
+
 def look(name: str, place: int = 0) -> Look:
     """Name, colour and marker of a recipe; of any other series those of its place."""
     plain = Look(name, SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)])
@@ -223,8 +229,12 @@ def symmetric(values: Iterable[float], quantile: float = 1.0) -> TwoSlopeNorm:
 
 
 def headline(figure: Figure, text: str) -> None:
-    """Write the sentence to take home above the picture, in place of one that is there."""
-    letters = int(figure.get_figwidth() * 72 / (0.62 * rcParams["figure.titlesize"]))
+    """Write the sentence to take home above the picture, in place of one that is there, in lines
+    of like length."""
+    letters = int(figure.get_figwidth() * 72 / (0.65 * rcParams["figure.titlesize"]))
+    lines = len(textwrap.wrap(text, letters))
+    while letters > 20 and len(textwrap.wrap(text, letters - 1)) == lines:
+        letters -= 1
     figure.suptitle("\n".join(textwrap.wrap(text, letters)), x=0.01, ha="left")
 
 

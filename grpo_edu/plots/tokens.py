@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
 
-from .style import DOWN, UP, paper, signed
+from .style import paper, pushed, signed
 
 LETTERS = 24  # in a line
 HEIGHT = 1.6  # of a line, in widths of a letter
@@ -32,8 +32,9 @@ def draw_answers(
         bottom = _tokens(axis, list(tokens), list(percent), norm, top)
         mean = sum(percent) / len(percent)
         text = f"{mean:+.1f} % per token, {sum(percent):+.0f} % in all"
-        colour = UP if mean > 0 else DOWN
-        axis.text(0, bottom + 0.3, text, va="top", fontsize=8.5, color=colour, fontweight="bold")
+        text = text.replace("-", "−")
+        how = {"color": pushed(mean), "fontweight": "bold", "fontsize": 8.5}
+        axis.text(0, bottom + 0.3, text, va="top", **how)
         top = bottom + 2.6
     axis.set(xlim=(0, LETTERS), ylim=(top - 1, -0.2), xticks=[])
     axis.spines[:].set_visible(False)
