@@ -127,8 +127,9 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
     first = table[table.recipe == list(BIASES)[0]].groupby("question").inverse_std.first()
     for panel in panels:
         panel.tick_params(axis="y", length=0)
-    for y, (question, size) in zip((2.95, 6.95), first.items(), strict=True):
-        panels[0].text(9.3, y, f"question {question}: 1/std = {size:.2f}", color=quiet(), va="top")
+    for place, (question, size) in zip(((7, 2), (9, 7)), first.items(), strict=True):
+        text = f"question {question}: 1/std = {size:.2f}"
+        panels[0].text(*place, text, color=quiet(), va="center")
     return picture
 
 
@@ -168,7 +169,7 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
     panel.loglog(rows, drift, "o-", color=SERIES[2])
     line = drift.iloc[-1] * rows.iloc[-1] / rows
     panel.loglog(rows, line, "--", color=GREY, linewidth=1)
-    panel.text(2.1, line.iloc[1] * 1.25, "1/n", color=quiet())
+    panel.text(2.5, line.iloc[1] * 0.5, "1/n", color=quiet())
     labels = {
         1: ("one: sequence mean (GRPO)", RECIPES["grpo"]),
         8: ("G = 8: DAPO within the prompt", RECIPES["dapo"]),
@@ -250,7 +251,7 @@ def length_field(table: pd.DataFrame) -> Figure:
         xlim=(-2.2, 2.3),
     )
     work = length.loop_integral(8, *BOX, right=-1.0, points=300)
-    panel.set_title(f"work around the frame: {work:.3f}; under a constant: 0")
+    panel.set_title(f"work around the frame: −{-work:.2f}; under a constant: 0")
     return picture
 
 
@@ -293,7 +294,7 @@ def impossibility_frontier(table: pd.DataFrame) -> Figure:
     for place, text in labels.items():
         row = table.iloc[place]
         above = {"ha": "right" if place == 0 else "left"}
-        offset = (0, 12) if place == 0 else (10, 4)
+        offset = (-12, -6) if place == 0 else (10, 4)
         point = (row["drift"], row["share of the longer"])
         panel.annotate(text, point, offset, textcoords="offset points", **above)
     panel.plot(0, 0.5, "*", color="none", markeredgecolor=WRONG.colour, markersize=16)
@@ -354,7 +355,7 @@ def silent_loss(table: pd.DataFrame) -> Figure:
     panel.text(0.12, 0.24, "token mean: −Cov(A, |o|) / mean |o|", ha="right")
     panel.text(0.56, 0.03, "sequence mean (GRPO): 0 in every group", ha="right")
     note(panel, 0.01, 0.97, "← right answers longer", va="top")
-    note(panel, 0.99, 0.97, "wrong answers longer →", va="top", ha="right")
+    note(panel, 0.99, 0.03, "wrong answers longer →", ha="right")
     panel.set(
         xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1"
     )
@@ -422,7 +423,8 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
         panel.plot(part["micro-batch size"], part["cosine"], "os^D"[k] + "-", label=name, **style)
     panel.plot(moves["micro-batch size"], moves["cosine"], "v-", color=RECIPES["bnpo"].colour)
     panel.text(4.2, 0.9, "token mean of each micro-batch", color=ink())
-    panel.text(1.1, float(moves["cosine"].min()), "one completion each:\nthe sequence mean", va="top")
+    lowest = float(moves["cosine"].min())
+    panel.text(1.35, lowest, "one completion each:\nthe sequence mean", va="center")
     panel.set(
         xlabel="completions per micro-batch",
         ylabel="cosine with the unsplit step",
