@@ -65,7 +65,7 @@ def rising_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Same reward for the same tokens: what 1/|o| adds to wrong answers it takes from right "
+    title="About the same reward for the same tokens: what 1/|o| adds to wrong answers it takes from right "
     "ones",
     level="observed, 3 seeds, 95 % interval",
     alt="Left: pass rate against tokens sampled, five losses: the curves coincide, from .49 to "

@@ -280,8 +280,8 @@ def optimiser_drift(table: pd.DataFrame) -> Figure:
 # --- two factors
 
 EFFECTS = {
-    "length_gap": "tokens: wrong minus right",
-    "hard_over_medium": "gain of hard over medium prompts",
+    "length_gap": "tokens, wrong − right",
+    "hard_over_medium": "gain, hard : medium",
 }
 CELLS = {
     "sequence_mean": "1/|o|",
@@ -340,7 +340,7 @@ def two_by_two(table: pd.DataFrame) -> Figure:
             cells, kinds = zip(*labels, strict=True)
             draw_intervals(panel, part.assign(cell=cells, kind=kinds), "cell", "kind", looks)
             rule(panel, 3.5)
-            panel.set_title(f"{label}, after {steps} steps")
+            panel.set_title(f"after {steps} steps: {label}")
     panels[0, 0].legend(loc="center right")
     return picture
 

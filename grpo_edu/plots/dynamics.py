@@ -46,9 +46,9 @@ LENGTHS = {
 CLIPS = {
     "entropy": Measure("entropy of the policy", "nats, mean over prompts"),
     "pass_rate": PASS_RATE,
-    "clip_up": Measure("tokens stopped from rising", "share of the updates' tokens", True),
+    "clip_up": Measure("tokens stopped from rising", "share of tokens", True),
     "prob_up_clipped": Measure(
-        "how probable those tokens were", "when drawn (grey: all tokens)", True, False
+        "how probable those tokens were", "probability (grey: all)", True, False
     ),
 }
 

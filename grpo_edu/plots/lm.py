@@ -35,10 +35,10 @@ ARMS = {
     "grpo_no_std": Look("1/|o|, no std", SERIES[0], "o"),
     "constant_std": Look("constant, std", SERIES[2], "s"),
     "dr_grpo": RECIPES["dr_grpo"]._replace(label="Dr. GRPO: constant"),
-    "dapo(step)": RECIPES["dapo(step)"]._replace(label="token mean of the step, std"),
-    "placebo": Look("placebo: GRPO, shuffled rewards", SERIES[1], "D"),
-    "control: grpo": Look("control: filler first, GRPO", SERIES[3], "P"),
-    "control: dr_grpo": Look("control: filler first, Dr. GRPO", SERIES[4], "P"),
+    "dapo(step)": RECIPES["dapo(step)"]._replace(label="token mean, std"),
+    "placebo": Look("placebo: shuffled", SERIES[1], "D"),
+    "control: grpo": Look("control, GRPO", SERIES[3], "P"),
+    "control: dr_grpo": Look("control, Dr. GRPO", SERIES[4], "P"),
 }
 BAND = 0.15  # opacity
 
@@ -73,7 +73,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     evidence(
         figure,
         f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
-        f"starts, 95 % interval; solid and filled: first warm start{apart}",
+        f"starts, 95 % interval; solid and filled: first warm start; "
+        f"placebo: shuffled rewards; control: filler before the answer{apart}",
     )
     return figure
 
