@@ -96,8 +96,12 @@ def step_through(
             f"{rows - 1} and a position below its "
             f"length ({', '.join(map(str, rollouts.lengths.tolist()[:8]))}, …)."
         )
-    context = Context(Push.of(recipe, rollouts, micro_batch), micro_batch)
-    n = context.numbers(completion, position)
+    n = Context(Push.of(recipe, rollouts, micro_batch), micro_batch).numbers(completion, position)
+    return Stepped(recipe, completion, position, all_steps(recipe, n))
+
+
+def all_steps(recipe: Recipe, n: Numbers) -> tuple[Step, ...]:
+    """Every step of one token, from its reward to its push."""
     reward, centred, advantage, W = shared_steps(recipe, n)
     lines = [reward, centred, advantage]
     lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
@@ -120,7 +124,7 @@ def step_through(
         + (" + KL" if n.kl_choice is not None else "")
     )
     lines.append(Step("push", formula, total, n.push))
-    return Stepped(recipe, completion, position, tuple(lines))
+    return tuple(lines)
 
 
 def shared_steps(recipe: Recipe, n: Numbers) -> tuple[Step, Step, Step, Step]:

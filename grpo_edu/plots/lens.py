@@ -24,7 +24,7 @@ from .. import formulas
 from ..objective.numbers import short
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
-from ..stepper import Context, shared_steps
+from ..stepper import Context, Step, all_steps, shared_steps
 from ..weights import Push
 
 LONGEST = 240  # characters of a line of numbers; a longer one is cut
@@ -217,22 +217,22 @@ def _recipe(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[s
 
 
 def _steps(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[str, Any]:
-    """The steps that the tokens of a completion share: their formulas, and for each completion
-    the numbers in them."""
+    """The formula of every step, and for each completion the numbers in the steps that its tokens
+    share."""
     context = Context(push, micro_batch)
-    formula: dict[str, str] = {}
-    written = []
-    for i, first in zip(columns.rows, columns.first.tolist(), strict=True):
-        steps = shared_steps(push.recipe, context.numbers(i, min(first, columns.width - 1)))
-        formula = formula or {step.name: step.formula for step in steps}
-        written.append([_written(step.numbers, step.written, step.value) for step in steps])
+    firsts = np.minimum(columns.first, columns.width - 1).tolist()
+    numbers = [context.numbers(i, t) for i, t in zip(columns.rows, firsts, strict=True)]
+    written = [
+        {step.name: _written(step) for step in shared_steps(push.recipe, n)} for n in numbers
+    ]
+    formula = {step.name: step.formula for step in all_steps(push.recipe, numbers[0])}
     return {"formula": formula, "written": written}
 
 
-def _written(numbers: str, steps: Sequence[str], value: float) -> str:
-    if len(numbers) > LONGEST:
-        return f"{numbers[:LONGEST]} … = {short(value)}"
-    return " = ".join(steps)
+def _written(step: Step) -> str:
+    if len(step.numbers) > LONGEST:
+        return f"{step.numbers[:LONGEST]} … = {short(step.value)}"
+    return " = ".join(step.written)
 
 
 def _end(pushes: Sequence[Push], rows: Sequence[int]) -> float:
@@ -279,7 +279,8 @@ def _formula(recipe: Recipe) -> str:
     )
     typeset = "".join(formulas.mathml(line, display=True) for line in lines)
     head = f"<h3>{escape(recipe.name)}</h3><p>{escape(recipe.title)}. {escape(recipe.paper)}</p>"
-    section = f'<section>{head}<div class="wide">{typeset}</div><ul>{symbols}</ul></section>'
+    meaning = f"<details><summary>What each symbol means</summary><ul>{symbols}</ul></details>"
+    section = f'<section>{head}<div class="wide">{typeset}</div>{meaning}</section>'
     return section.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
 
 

@@ -5,11 +5,12 @@ const CHUNK = 300; // tokens of a completion that stand in one piece of the list
 const LEVELS = 8; // shades of a colour
 const SCREENS = 0.6; // how much is drawn above and below the screen, in screens
 const ORDERS = {
-  file: "place in the file",
-  mean: "push per token",
+  size: "size of the share",
   share: "share of the step",
+  mean: "push per token",
   length: "length",
   reward: "reward",
+  file: "place in the file",
 };
 const NAMES = {
   advantage: "advantage",
@@ -124,7 +125,7 @@ function tokensOf(data, k, row, from) {
 }
 
 function headOf(data, row) {
-  const prompt = oneLine(visible(data.prompts[data.group[row]]));
+  const prompt = visible(oneLine(data.prompts[data.group[row]]));
   const name = `prompt ${data.group[row]}`;
   return `<h3>completion ${data.completion[row]}</h3>
     <span>reward ${rewardOf(data, row)}</span> <span>${data.length[row]} tokens</span>
@@ -155,19 +156,19 @@ function product(factors, row, token) {
   return `${line}${kl ? ` + ${kl.text(row, token)}` : ""} = ${push.text(row, token)}`;
 }
 
+// step of the formula -> the factor that it makes
+const MAKES = { reward: "advantage", centred: "advantage", "KL term": "kl" };
+
 function stepsOf(recipe, row, token) {
   const { factors, formula, written } = recipe;
-  const of = { reward: "advantage", centred: "advantage", advantage: "advantage", W: "W" };
-  const lines = Object.keys(formula).flatMap((name, k) => {
-    const same = factors[of[name]].each === "row";
-    return same ? [[name, formula[name], written[row][k]]] : [];
+  const lines = Object.entries(formula).flatMap(([name, text]) => {
+    const factor = factors[MAKES[name] ?? name];
+    if (name === "push") return [[name, text, product(factors, row, token)]];
+    if (!(name in written[row])) return [[name, text, factor.text(row, token)]];
+    return factor.each === "row" ? [[name, text, minus(written[row][name])]] : [];
   });
-  const formulas = ["A · W · ratio · gate", factors.correction && "correction"];
-  const all = `${formulas.filter(Boolean).join(" · ")}${factors.kl ? " + KL" : ""}`;
-  lines.push(["push", all, product(factors, row, token)]);
   const rows = lines.map(
-    ([name, text, numbers]) =>
-      `<dt>${name}</dt><dd>${escaped(text)}<br>= ${escaped(minus(numbers))}</dd>`,
+    ([name, text, numbers]) => `<dt>${name}</dt><dd>${escaped(text)}<br>= ${escaped(numbers)}</dd>`,
   );
   return `<h4>${escaped(recipe.name)}, step by step</h4><dl>${rows.join("")}</dl>`;
 }
@@ -213,6 +214,7 @@ function sorted(data, key, descending, recipe) {
   const order = data.completion.map((_, row) => row);
   const values = {
     file: (row) => row,
+    size: (row) => Math.abs(recipe.share.value(row)),
     mean: (row) => recipe.mean.value(row),
     share: (row) => recipe.share.value(row),
     length: (row) => data.length[row],
@@ -389,7 +391,7 @@ function barOf(data) {
   );
   return `<fieldset><legend>Recipe</legend>${radios.join("")}</fieldset>
     <label>Sort by <select id="order">${orders.join("")}</select></label>
-    <label><input type="checkbox" id="descending"> largest first</label>`;
+    <label><input type="checkbox" id="descending" checked> largest first</label>`;
 }
 
 function legendOf(data) {
@@ -403,7 +405,7 @@ function legendOf(data) {
   const end = `${Number(data.end.toPrecision(2))} %`;
   const totals = data.recipes.map(({ name, total }) => `${escaped(name)} ${total}`).join(", ");
   return `<p>−${end} <span class="scale">${scale}</span> +${end}
-    of the step's total |push| on one token (its share)</p>
+    of the step's total |push| on one token, its share. One scale for all recipes.</p>
     <p class="marks"><span class="up s4">pushed up</span> <span class="down s4">pushed down</span>
     <span class="clipped">clipped: no push from the reward</span>
     <span class="out">not trained</span></p>
