@@ -98,7 +98,7 @@ def group_mean(reward: Tensor, group: Tensor, counted: Tensor) -> Tensor:
 
 
 @formula(
-    r"r_i-\mathrm{mean}_{j\ne i}\,r_j",
+    r"r_i-\mathrm{mean}_{j\in q(i),\,j\ne i}\,r_j",
     "r_i - mean(r of the others in group)",
     label="leave-one-out mean",
     numbers=_minus_mean(lambda n: n.others),

@@ -32,8 +32,8 @@ SMALLEST = 1e-120  # a smaller size is shown as 0
 # factor of the push -> the name of its column; log-probabilities follow
 FACTORS = ("advantage", "W", "correction", "ratio", "gate", "kl", "push", "share")
 LOG_PROBS = {"logp": "log π", "old_logp": "log π_old", "ref_logp": "log π_ref"}
-# colours of many tokens: the 3 % with the largest share have the last colour
-QUANTILE = 0.97
+# colours of many tokens: the 0.5 % with the largest share have the last colour
+QUANTILE = 0.995
 
 
 def push_lens(
@@ -83,7 +83,7 @@ def _static(name: str) -> str:
 
 
 def _packed(block: bytes) -> str:
-    return base64.b64encode(gzip.compress(block, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(block, 6, mtime=0)).decode()
 
 
 # --- numbers
@@ -156,12 +156,20 @@ def decimals(values: np.ndarray) -> bytes:
 
     ``0.012344`` -> 1234 and -5.
     """
-    unique, index = np.unique(values, return_inverse=True)
-    unique[np.abs(unique) < SMALLEST] = 0.0
-    parts = [f"{value:.3e}".split("e") for value in unique.tolist()]
-    mantissa = np.array([int(digits.replace(".", "")) for digits, _ in parts], dtype="<i2")
-    exponent = np.array([int(power) - 3 for _, power in parts], dtype="i1")
-    return mantissa[index].tobytes() + exponent[index].tobytes()
+    values = np.where(np.abs(values) < SMALLEST, 0.0, values)
+    nonzero = values != 0
+    power = np.zeros(len(values))
+    power[nonzero] = np.floor(np.log10(np.abs(values[nonzero]))) - 3
+    scaled = values * 10.0**-power
+    mantissa = np.rint(scaled)
+    size = np.abs(mantissa)
+    near_tie = np.abs(np.abs(scaled - mantissa) - 0.5) < 1e-6
+    doubtful = nonzero & (near_tie | (size < 1000) | (size > 9999))
+    for k in np.flatnonzero(doubtful):
+        digits, ten = f"{values[k]:.3e}".split("e")
+        mantissa[k] = int(digits.replace(".", ""))
+        power[k] = int(ten) - 3
+    return mantissa.astype("<i2").tobytes() + power.astype("i1").tobytes()
 
 
 # --- what the page shows
@@ -204,19 +212,24 @@ def _log_probs(pushes: Sequence[Push], columns: _Columns) -> list[dict[str, Any]
 def _recipe(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[str, Any]:
     """One recipe: its factors, its numbers per completion, and their steps."""
     values = {**push.factors, "push": push.token, "share": 100 * push.share}
-    if push.recipe.active_kl(push.rollouts) is None:
-        del values["kl"]
+    formula, written = _steps(push, columns, micro_batch)
+    absent = {name for name in ("ratio", "gate") if name not in formula}
+    absent |= set() if "KL term" in formula else {"kl"}
+    shown = [name for name in FACTORS if name in values and name not in absent]
     return {
         "name": push.recipe.name,
-        "factors": {name: columns.add(values[name]) for name in FACTORS if name in values},
+        "factors": {name: columns.add(values[name]) for name in shown},
         "mean": columns.per_row(push.completion_mean.numpy(force=True)[columns.rows]),
         "share": columns.per_row(100 * push.completion_share.numpy(force=True)[columns.rows]),
         "total": f"{push.token.double().abs().sum().item():.4g}",
-        **_steps(push, columns, micro_batch),
+        "formula": formula,
+        "written": written,
     }
 
 
-def _steps(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[str, Any]:
+def _steps(
+    push: Push, columns: _Columns, micro_batch: Tensor | None
+) -> tuple[dict[str, str], list[dict[str, str]]]:
     """The formula of every step, and for each completion the numbers in the steps that its tokens
     share."""
     context = Context(push, micro_batch)
@@ -226,7 +239,7 @@ def _steps(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[st
         {step.name: _written(step) for step in shared_steps(push.recipe, n)} for n in numbers
     ]
     formula = {step.name: step.formula for step in all_steps(push.recipe, numbers[0])}
-    return {"formula": formula, "written": written}
+    return formula, written
 
 
 def _written(step: Step) -> str:

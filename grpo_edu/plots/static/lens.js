@@ -106,8 +106,9 @@ function shade(data, factors, row, token) {
   if (!data.trained[token]) return "out";
   const share = factors.share.value(row, token);
   const size = Math.abs(share) / data.end;
-  const level = Math.ceil(LEVELS * Math.min(1, size));
-  const clipped = factors.gate.value(row, token) === 0 && factors.advantage.value(row, token) !== 0;
+  const level = Math.ceil(LEVELS * Math.sqrt(Math.min(1, size)));
+  const closed = factors.gate?.value(row, token) === 0;
+  const clipped = closed && factors.advantage.value(row, token) !== 0;
   const name = share === 0 ? "zero" : `${share > 0 ? "up" : "down"} s${level}`;
   return clipped ? `${name} clipped` : name;
 }
@@ -405,7 +406,8 @@ function legendOf(data) {
   const end = `${Number(data.end.toPrecision(2))} %`;
   const totals = data.recipes.map(({ name, total }) => `${escaped(name)} ${total}`).join(", ");
   return `<p>−${end} <span class="scale">${scale}</span> +${end}
-    of the step's total |push| on one token, its share. One scale for all recipes.</p>
+    of the step's total |push|, the share of one token. One scale for all recipes; a token of
+    double colour has four times the share.</p>
     <p class="marks"><span class="up s4">pushed up</span> <span class="down s4">pushed down</span>
     <span class="clipped">clipped: no push from the reward</span>
     <span class="out">not trained</span></p>
