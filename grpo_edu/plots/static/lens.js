@@ -98,7 +98,8 @@ function visible(token) {
 }
 const oneLine = (text) => text.replace(/\s+/g, " ").trim();
 const tail = (text) => (text.length <= 60 ? text : `… ${text.slice(-60)}`);
-const rewardOf = (data, row) => (data.reward[row] === null ? "not scored" : minus(data.reward[row]));
+const rewardOf = (data, row) =>
+  data.reward[row] === null ? "not scored" : minus(data.reward[row]);
 
 // ---- one completion
 
@@ -384,8 +385,7 @@ function barOf(data) {
   const names = data.recipes.map(({ name }) => name);
   const choices = names.length > 1 ? [...names, "side by side"] : names;
   const radios = choices.map(
-    (name, k) =>
-      `<label><input type="radio" name="recipe" value="${k}"> ${escaped(name)}</label>`,
+    (name, k) => `<label><input type="radio" name="recipe" value="${k}"> ${escaped(name)}</label>`,
   );
   const orders = Object.entries(ORDERS).map(
     ([key, name]) => `<option value="${key}">${name}</option>`,
