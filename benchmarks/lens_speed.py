@@ -80,7 +80,9 @@ def write(path: Path, rows: int, width: int) -> None:
 def measured(page: Page, inputs: int) -> dict[str, list[float]]:
     """Milliseconds from each input to the pixels."""
     kinds = {
-        "sort": lambda k: page.select_option("#order", ["length", "mean", "reward", "share"][k % 4]),
+        "sort": lambda k: page.select_option(
+            "#order", ["length", "mean", "reward", "share"][k % 4]
+        ),
         "recipe": lambda k: page.locator('[name="recipe"]').nth(k % 4).check(),
         "scroll": lambda k: page.mouse.wheel(0, 700 if k % 5 else 40_000),
         "token": lambda k: page.keyboard.press(["ArrowRight", "ArrowDown"][k % 2]),

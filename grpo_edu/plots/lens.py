@@ -201,7 +201,7 @@ def _texts(rollouts: Rollouts, rows: Sequence[int], columns: _Columns) -> dict[s
 def _log_probs(pushes: Sequence[Push], columns: _Columns) -> list[dict[str, Any]]:
     """Log-probabilities of the tokens; those of the reference only where a recipe reads them."""
     rollouts = pushes[0].rollouts
-    reads_ref = any(push.recipe.active_kl(rollouts) is not None for push in pushes)
+    reads_ref = any(push.recipe.kl is not None for push in pushes)
     return [
         {"name": name, **columns.add(getattr(rollouts, field))}
         for field, name in LOG_PROBS.items()
@@ -300,6 +300,11 @@ def _formula(recipe: Recipe) -> str:
 def _table(table: pd.DataFrame, rollouts: Rollouts) -> str:
     """The completions as a plain table, with the start of their text."""
     assert rollouts.tokens is not None
-    texts = ["".join(rollouts.tokens[i])[:120] for i in table["completion"]]
-    shown = table.assign(text=[text.encode("utf-8", "replace").decode() for text in texts])
-    return shown.to_html(index=False, float_format="{:.4g}".format, border=0, escape=True)
+    texts = [_printable("".join(rollouts.tokens[i])[:120]) for i in table["completion"]]
+    return table.assign(text=texts).to_html(
+        index=False, float_format="{:.4g}".format, border=0, escape=True
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "�" for c in text)
