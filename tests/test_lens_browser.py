@@ -181,7 +181,9 @@ def test_the_keyboard_moves_between_tokens_and_completions(opened):
     assert re.search(r"token 0\. grpo: push −[\d.]+, share −[\d.]+ %, clipped\. dr_grpo: push 0", name)
     expect(page.locator("#status")).to_have_text(name)
     page.keyboard.press("Shift+Tab")
-    expect(page.locator("#list")).to_be_focused()
+    expect(page.locator('article[data-row="0"] summary')).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator('article[data-row="0"] .prompt')).to_be_visible()
 
 
 def test_a_recipe_is_chosen_and_two_stand_side_by_side(opened):
