@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 
 from ..checks import checked
 from ..files import replacing
-from ..plots.style import evidence, headline, styled
+from ..plots.style import Theme, evidence, headline, styled
 
 Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
 
@@ -45,6 +46,9 @@ class Figured:
         caption: the line under the picture where it says more than the level; None: the level.
         recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not
             make it anew.
+        dark: a second picture for dark pages is written, ``NAME_dark``.
+        frames: the pictures of an animation of the table, a GIF beside the still picture; None:
+            nothing moves.
     """
 
     name: str
@@ -56,15 +60,17 @@ class Figured:
     drawing: Callable[[pd.DataFrame], Figure]
     caption: str | None = None
     recorded: bool = False
+    dark: bool = False
+    frames: Callable[[pd.DataFrame], Iterator[Figure]] | None = None
 
-    def draw(self, table: pd.DataFrame) -> Figure:
-        """The picture of a table, its title above; a line of evidence that the drawing wrote
-        stays."""
-        with styled():
+    def draw(self, table: pd.DataFrame, theme: Theme = "light") -> Figure:
+        """The picture of a table, its title above, its evidence and the command that makes it
+        below; a line of evidence that the drawing wrote stays."""
+        with styled(theme):
             picture = self.drawing(table)
             headline(picture, self.title)
-            if not picture.get_supxlabel():
-                evidence(picture, self.caption or self.level)
+            level = picture.get_supxlabel() or self.caption or self.level
+            evidence(picture, f"{level} · grpo-edu figures {self.name}")
         return picture
 
     def show(self) -> Figure:
@@ -140,15 +146,37 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip")
-    picture = figured.draw(table)
-    written = [out / f"{figured.name}.{ending}" for ending in formats]
-    with styled():
-        for path, ending in zip(written, formats, strict=True):
-            with replacing(path) as target:
+    table = pd.read_csv(out / "data" / f"{figured.name}.csv")
+    themes: dict[str, Theme] = {"": "light", "_dark": "dark"} if figured.dark else {"": "light"}
+    written = []
+    for suffix, theme in themes.items():
+        picture = figured.draw(table, theme)
+        for ending in formats:
+            path = out / f"{figured.name}{suffix}.{ending}"
+            with styled(theme), replacing(path) as target:
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
+            written.append(path)
+    if figured.frames and "png" in formats:
+        written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
+
+
+def _animate(frames: Iterator[Figure], path: Path) -> Path:
+    """Write a GIF that plays on and on: 10 pictures a second, the last one for three seconds."""
+    from PIL import Image
+
+    images = []
+    for frame in frames:
+        buffer = io.BytesIO()
+        frame.savefig(buffer, format="png", dpi=110)
+        images.append(Image.open(buffer).convert("RGB").quantize(64))
+    durations = [100] * (len(images) - 1) + [3000]
+    with replacing(path) as target:
+        images[0].save(
+            target, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
+        )
+    return path
 
 
 def gallery(out: Path) -> Path:
@@ -190,7 +218,7 @@ def check(figured: Figured, out: Path) -> list[str]:
         with tempfile.TemporaryDirectory() as fresh:
             (Path(fresh) / "data").mkdir()
             shutil.copy(path, Path(fresh) / "data")
-            redraw(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
+            redraw(figured, Path(fresh), ["svg"])
             changed = [
                 f
                 for f, d in entry["files"].items()

@@ -59,7 +59,7 @@ def length_data() -> pd.DataFrame:
 
 
 @figure(
-    title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
+    title="Wrong answers run on under GRPO and, more slowly, under DAPO; not under Dr. GRPO",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 "
     "to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
