@@ -66,7 +66,7 @@ def test_weights_prints_every_completion_and_writes_a_self_contained_escaped_pag
     assert "https://" not in page
     assert "http://" not in page
     assert page.count("<script") == 3
-    assert "Push on every token: grpo, dr_grpo" in page
+    assert "Push on every token: GRPO, Dr. GRPO" in page
     assert list(out.parent.iterdir()) == [out]
 
 

@@ -178,7 +178,7 @@ def test_the_keyboard_moves_between_tokens_and_completions(opened):
         expect(token(page, *place)).to_be_focused()
     assert token(page, 0, 0).evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
     name = token(page, 0, 0).get_attribute("aria-label")
-    assert re.search(r"token 0\. grpo: push −[\d.]+, share −[\d.]+ %, clipped\. dr_grpo: push 0", name)
+    assert re.search(r"token 0\. GRPO: push −[\d.]+, share −[\d.]+ %, clipped\. Dr\. GRPO: push 0", name)
     expect(page.locator("#status")).to_have_text(name)
     page.keyboard.press("Shift+Tab")
     expect(page.locator('article[data-row="0"] summary')).to_be_focused()
@@ -189,7 +189,7 @@ def test_the_keyboard_moves_between_tokens_and_completions(opened):
 def test_a_recipe_is_chosen_and_two_stand_side_by_side(opened):
     page = opened(page_of(["grpo", "dr_grpo"]))
     assert page.locator('article[data-row="0"] [data-recipe]').count() == 2
-    page.get_by_label("dr_grpo", exact=True).check()
+    page.get_by_label("Dr. GRPO", exact=True).check()
     assert page.locator('article[data-row="0"] [data-recipe]').count() == 1
     token(page, 0, 0, k=1).click()
     assert len(ledger(page, "push")) == 1

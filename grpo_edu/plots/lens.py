@@ -26,6 +26,7 @@ from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..stepper import Context, Step, all_steps, shared_steps
 from ..weights import Push
+from .style import look
 
 LONGEST = 240  # characters of a line of numbers; a longer one is cut
 SMALLEST = 1e-120  # a smaller size is shown as 0
@@ -64,7 +65,7 @@ def push_lens(
         "recipes": [_recipe(push, columns, micro_batch) for push in pushes],
         "end": _end(pushes, rows),
     }
-    names = ", ".join(push.recipe.name for push in pushes)
+    names = ", ".join(_name(push.recipe) for push in pushes)
     return Template(_static("lens.html")).substitute(
         title=f"Push on every token: {escape(names)}",
         style=_colours() + _static("lens.css"),
@@ -80,6 +81,11 @@ def push_lens(
 def _static(name: str) -> str:
     folder = resources.files("grpo_edu") / "plots" / "static"
     return (folder / name).read_text(encoding="utf-8")
+
+
+def _name(recipe: Recipe) -> str:
+    """As people write it: ``Dr. GRPO``."""
+    return look(recipe.name).label
 
 
 def _packed(block: bytes) -> str:
@@ -217,7 +223,7 @@ def _recipe(push: Push, columns: _Columns, micro_batch: Tensor | None) -> dict[s
     absent |= set() if "KL term" in formula else {"kl"}
     shown = [name for name in FACTORS if name in values and name not in absent]
     return {
-        "name": push.recipe.name,
+        "name": _name(push.recipe),
         "factors": {name: columns.add(values[name]) for name in shown},
         "mean": columns.per_row(push.completion_mean.numpy(force=True)[columns.rows]),
         "share": columns.per_row(100 * push.completion_share.numpy(force=True)[columns.rows]),
@@ -291,7 +297,7 @@ def _formula(recipe: Recipe) -> str:
         for line in formulas.definitions(recipe)
     )
     typeset = "".join(formulas.mathml(line, display=True) for line in lines)
-    head = f"<h3>{escape(recipe.name)}</h3><p>{escape(recipe.title)}. {escape(recipe.paper)}</p>"
+    head = f"<h3>{escape(_name(recipe))}</h3><p>{escape(recipe.title)}. {escape(recipe.paper)}</p>"
     meaning = f"<details><summary>What each symbol means</summary><ul>{symbols}</ul></details>"
     section = f'<section>{head}<div class="wide">{typeset}</div>{meaning}</section>'
     return section.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")

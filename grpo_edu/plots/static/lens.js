@@ -189,12 +189,14 @@ function ledgerOf(data, shown, row, t) {
       const found = factors[name]?.text(row, token) ?? "none";
       return `<td data-factor="${name}">${name === "share" ? `${found} %` : found}</td>`;
     });
-    return `<tr><th scope="row" class="${factorOf(name)}">${NAMES[name]}</th>${cells.join("")}</tr>`;
+    const head = `<th scope="row" class="${factorOf(name)}">${NAMES[name]}</th>`;
+    return `<tr>${head}${cells.join("")}</tr>`;
   });
   const names = recipes.map(({ name }) => `<th scope="col">${escaped(name)}</th>`).join("");
   const steps = recipes.map((recipe) => stepsOf(recipe, row, token)).join("");
   return `${head}<p>${logps.join(", ")}</p>
-    <table><thead><tr><td></td>${names}</tr></thead><tbody>${rows.join("")}</tbody></table>${steps}`;
+    <table><thead><tr><td></td>${names}</tr></thead><tbody>${rows.join("")}</tbody></table>
+    ${steps}`;
 }
 
 function sentence(data, shown, row, t) {
