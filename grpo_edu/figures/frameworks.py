@@ -53,7 +53,7 @@ def which_grpo(table: pd.DataFrame) -> Figure:
         xlim=(-1, 2),
         title="▲ the success, ▼ each failure",
     )
-    left.invert_yaxis()
+    left.set_ylim(rows[-1] + 0.8, -0.9)
     right.set(
         xscale="log",
         xlabel="push per token at advantage ±1 (log)",

@@ -227,7 +227,7 @@ def three_policies(table: pd.DataFrame) -> Figure:
     middle.text(-1.5, 0.52, "clipped", color=quiet())
     for update, share in zip(x, table["clip fraction"], strict=True):
         middle.text(update, 0.52, f"{share:.0%}", ha="center")
-    middle.set(ylim=(0.45, 1.75), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
+    middle.set(ylim=(0.45, 1.9), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
     middle.set_title("ratio of policy and sampler (grey: inside the clip)")
     bottom.plot(x, table.kl, "D-", color=SERIES[0], markersize=5)
     bottom.set(xlabel="update", ylabel="nats", xticks=list(x))
@@ -236,5 +236,5 @@ def three_policies(table: pd.DataFrame) -> Figure:
         for first in x[table["first"]]:
             rule(panel, first - 0.25, vertical=True)
     for k, first in enumerate(x[table["first"]]):
-        note(bottom, (first + 1.5) / 13, 0.78, f"rollout {k + 1}")
+        note(middle, (first + 1.5) / 13, 0.89, f"rollout {k + 1}")
     return picture

@@ -67,10 +67,18 @@ class Figured:
         """The picture of a table, its title above, its evidence and the command that makes it
         below; a line of evidence that the drawing wrote stays."""
         with styled(theme):
-            picture = self.drawing(table)
-            headline(picture, self.title)
-            level = picture.get_supxlabel() or self.caption or self.level
-            evidence(picture, f"{level} · grpo-edu figures {self.name}")
+            return self._finished(self.drawing(table))
+
+    def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
+        """The pictures of the animation, with the same title and foot."""
+        with styled():
+            for picture in self.frames(table) if self.frames else ():
+                yield self._finished(picture)
+
+    def _finished(self, picture: Figure) -> Figure:
+        headline(picture, self.title)
+        level = self.caption or picture.get_supxlabel() or self.level
+        evidence(picture, f"{level} · grpo-edu figures {self.name}")
         return picture
 
     def show(self) -> Figure:
@@ -157,7 +165,7 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
                 picture.savefig(target, format=ending, metadata=FORMATS[ending])
             written.append(path)
     if figured.frames and "png" in formats:
-        written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
+        written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
 

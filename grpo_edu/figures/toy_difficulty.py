@@ -144,8 +144,8 @@ def dynamic_sampling(table: pd.DataFrame) -> Figure:
         by_cost.plot(costs.rollouts[name] / 1000, GOAL, "o", **style)
     for panel in (by_step, by_cost):
         panel.axhline(GOAL, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-    by_step.set(xlabel="updates", title="mean pass rate of the set", ylim=(0.45, 0.95))
-    by_cost.set(xlabel="completions drawn, thousands (log)", xscale="log", title="the same")
+    by_step.set(xlabel="updates", title="mean pass rate of the set", ylim=(0.45, 1.0))
+    by_cost.set(xlabel="completions drawn, thousands (log)", xscale="log", title="against its cost")
     by_cost.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
     by_cost.minorticks_off()
     return picture

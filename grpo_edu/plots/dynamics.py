@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..toys.compare import intervals
+from ..statistics import intervals
 from .intervals import draw_band
 from .style import (
+    GREY,
     WIDTH,
     Look,
     Picture,
@@ -32,6 +33,7 @@ class Measure(NamedTuple):
     heading: str
     unit: str
     is_share: bool = False
+    has_band: bool = True
 
 
 PASS_RATE = Measure("pass rate", "probability", True)
@@ -44,9 +46,9 @@ LENGTHS = {
 CLIPS = {
     "entropy": Measure("entropy of the policy", "nats, mean over prompts"),
     "pass_rate": PASS_RATE,
-    "clip_up": Measure("tokens stopped from rising", "share of the updates' tokens", True),
+    "clip_up": Measure("tokens stopped from rising", "share of tokens", True),
     "prob_up_clipped": Measure(
-        "how probable those tokens were", "when drawn (dotted: all tokens)", True
+        "how probable those tokens were", "probability (grey: all)", True, False
     ),
 }
 
@@ -116,8 +118,8 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
         title: the sentence to take home; None: where each recipe's entropy ends.
     """
     figure = _panels(table, CLIPS)
-    names = list(dict.fromkeys(table["recipe"]))
-    draw_lines(figure.axes[3], table, "prob_sampled", names, linestyle=":", band=False)
+    sampled = table.groupby("step")["prob_sampled"].mean()
+    figure.axes[3].plot(sampled, color=GREY, linestyle=":")
     figure.axes[3].set_ylim(-0.02, 1.02)
     ends = intervals(_end(table), "entropy", by=["recipe"])
     parts = ", ".join(
@@ -151,7 +153,7 @@ def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
     axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
     names = list(dict.fromkeys(table["recipe"]))
     for axis, (column, measure) in zip(axes, measures.items(), strict=False):
-        draw_lines(axis, table, column, names)
+        draw_lines(axis, table, column, names, band=measure.has_band)
         axis.set(title=measure.heading, ylabel=measure.unit)
         if measure.is_share:
             low, high = axis.get_ylim()
@@ -178,7 +180,6 @@ def draw_lines(
     names: Sequence[str],
     *,
     looks: Mapping[str, Look] | None = None,
-    linestyle: str = "-",
     band: bool = True,
 ) -> None:
     """Mean over seeds and its 95 % band on the given axes; colour and marker are those of the
@@ -192,13 +193,12 @@ def draw_lines(
         line = summary.loc[summary["recipe"] == name]
         label, colour, marker = (looks or {}).get(name) or look(name, i)
         if not band:
-            axis.plot(line["step"], line["mean"], color=colour, linestyle=linestyle, linewidth=1.2)
+            axis.plot(line["step"], line["mean"], color=colour, linewidth=1.2)
             continue
         draw_band(
             axis,
             line["step"],
             line,
-            linestyle=linestyle,
             color=colour,
             marker=marker,
             markersize=5,

@@ -81,7 +81,7 @@ WIDTH = 8.5  # inches; at 900 pixels the smallest type is 11 pixels high
 SMALLEST = 8.0  # points at this width
 COLOURS = (
     {look.colour for look in RECIPES.values()}
-    | {RIGHT.colour, WRONG.colour, UP, DOWN, TRAINED, FROZEN}
+    | {RIGHT.colour, WRONG.colour, UP, DOWN, "#f0883e", "#b794f4", TRAINED, FROZEN}
     | set(SERIES)
 )
 DARK: dict[Any, Any] = {
