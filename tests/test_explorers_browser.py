@@ -24,6 +24,7 @@ from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.predict import Predict
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")
@@ -101,7 +102,7 @@ def open_page(browser, tmp_path):
             ),
         )
         page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
-        page.locator("svg").first.wait_for()
+        page.locator(".grpo-explorer").wait_for()
         pages.append(page)
         return page
 
@@ -300,6 +301,70 @@ def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, 
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
+
+
+QUESTIONS = {
+    "choice": Predict("Which?", "the third", "Because.", choices=["first", "the third"]),
+    "number": Predict("How many?", 87.5, "Because.", unit="tokens"),
+    "bar": Predict("How much?", 87.5, "Because.", span=(0, 100), unit="%"),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_revealed_before_a_guess_or_show_me(open_page, kind, width):
+    page = open_page(QUESTIONS[kind], width)
+    root = page.locator(".grpo-explorer")
+    check, show = (page.get_by_role("button", name=n) for n in ("check my guess", "show me"))
+    check.press("Enter")  # without a guess it does nothing
+    for hidden in ("87.5", "Because.", "answer is"):
+        assert hidden not in root.aria_snapshot()
+        assert hidden not in root.inner_html()
+    show.press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(
+        "You looked without a guess. Because."
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_choice_is_made_and_checked_by_keyboard_and_stays_as_it_was_guessed(open_page):
+    page = open_page(QUESTIONS["choice"])
+    page.get_by_role("radio", name="first").press("Space")
+    page.get_by_role("button", name="check my guess").press("Enter")
+    shown = page.locator(".picture[role=status]")
+    expect(shown).to_contain_text("The answer is another one. Because.")
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+    page.get_by_role("radio", name="the third").click(force=True)
+    expect(page.get_by_role("radio", name="first")).to_be_checked()
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+
+
+@pytest.mark.parametrize(
+    ("guess", "sentence"),
+    [
+        ("80", "Your guess is 7.5 tokens too low."),
+        ("90", "Your guess is near enough."),
+        ("87.5", "Your guess is exactly right."),
+        ("-3", "The sign is wrong: the answer is +87.5."),
+    ],
+)
+def test_a_number_is_typed_and_enter_checks_it(open_page, guess, sentence):
+    page = open_page(QUESTIONS["number"])
+    page.get_by_label("your guess").fill(guess)
+    page.get_by_label("your guess").press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(f"{sentence} Because.")
+
+
+def test_a_bar_is_dragged_and_the_answer_stands_beside_it_on_the_same_scale(open_page):
+    page = open_page(QUESTIONS["bar"])
+    guess = drag(page, "your guess", 0.25)
+    assert 20 <= guess <= 30
+    page.get_by_label("your guess").press("ArrowRight")
+    page.get_by_role("button", name="check my guess").click()
+    bars = page.locator(".picture[role=status]").locator("i")
+    sizes = [bar.bounding_box()["width"] for bar in bars.all()]
+    assert sizes[0] / sizes[1] == pytest.approx((guess + 1) / 87.5, abs=0.01)
+    expect(page.locator(".picture[role=status]")).to_contain_text("too low")
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ class Panel(Explorer):
     def figure(self) -> Any:
         """The picture; where there is only text, a picture of it."""
         pictures = [part for part in self._parts if isinstance(part, Picture)]
-        return pictures[0] if pictures else _text_picture("\n\n".join(_texts(self._parts)))
+        return pictures[0] if pictures else text_picture("\n\n".join(_texts(self._parts)))
 
 
 @contextmanager
@@ -166,7 +166,8 @@ def _texts(parts: Sequence[Any]) -> list[str]:
     ]
 
 
-def _text_picture(text: str) -> Picture:
+def text_picture(text: str) -> Picture:
+    """A text as a picture, in a typewriter font."""
     lines = text.splitlines()
     if not lines:
         raise ValueError("there is no text to draw.")
