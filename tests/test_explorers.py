@@ -613,6 +613,18 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     )
 
 
+def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():
+    explorer = AdvantageExplorer(preset="every answer right")
+    assert explorer.rewards == [1, 1, 1, 1]
+    explorer.preset = "an easy and a hard prompt"
+    assert explorer.group == [0] * 4 + [1] * 4
+    assert explorer.state()["presets"] == AdvantageExplorer.PRESETS
+    with pytest.raises(ValueError, match="no preset 'mine': expected one of past the band"):
+        clip.ClipExplorer(preset="mine")
+    with pytest.raises(ValueError, match="does not draw 'mean/sd'"):
+        AdvantageExplorer(estimators=["mean/sd"])
+
+
 def test_the_package_does_not_load_the_widgets():
     code = "import sys, grpo_edu, grpo_edu.widgets; print(sorted({'anywidget', 'ipywidgets', 'matplotlib'} & set(sys.modules)))"
     done = subprocess.run(

@@ -90,8 +90,8 @@ def open_page(browser, tmp_path):
     """Opens the saved page of an explorer; at the end of the test nothing may have failed or called the network."""
     pages, trouble = [], []
 
-    def go(explorer, width=1200):
-        page = browser.new_page(viewport={"width": width, "height": 900})
+    def go(explorer, width=1200, height=900):
+        page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(LIMIT * 1000)
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
@@ -289,6 +289,53 @@ def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explor
     page = open_page(explorer, width)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
+
+
+FRAMED = [
+    pytest.param(kind, preset, id=f"{kind.__name__}-{preset}")
+    for kind in (AdvantageExplorer, ClipExplorer, DifficultyExplorer)
+    for preset in kind.PRESETS
+    if preset != "all estimators"
+]
+
+
+@pytest.mark.parametrize(("kind", "preset"), FRAMED)
+def test_a_preset_fits_a_frame_without_scrolling(open_page, kind, preset):
+    page = open_page(kind(preset=preset, compact=True), 680, 520)
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert page.evaluate(size) == [680, 520]
+    expect(page.locator(".caption")).to_have_text(kind.PRESETS[preset]["caption"])
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_a_preset_is_chosen_in_the_page_and_sets_what_it_names(open_page):
+    page = open_page(AdvantageExplorer())
+    expect(page.locator(".caption")).to_be_hidden()
+    page.get_by_label("start from").select_option("every answer right")
+    expect(page.locator("[data-estimator]")).to_have_count(5)
+    expect(page.locator(".note")).to_contain_text("every reward is equal")
+    page.get_by_label("start from").select_option("")
+    expect(page.locator(".caption")).to_be_hidden()
+
+
+def test_the_number_of_an_advantage_stands_at_the_end_of_its_bar_and_the_sum_in_the_page(open_page):
+    page = open_page(AdvantageExplorer([1, 0, 0, 0]), 390)
+    for i, beyond in ((0, lambda t, b: t["y"] < b["y"]), (1, lambda t, b: t["y"] > b["y"])):
+        cell = page.locator(f'[data-estimator="mean/std"] [data-row="{i}"]')
+        text = cell.locator("text").bounding_box()
+        assert beyond(text, cell.locator("rect").nth(1).bounding_box())
+    sums = page.locator("[data-estimator] > text:last-child").all()
+    assert all((box := s.bounding_box())["x"] + box["width"] <= 390 for s in sums)
+    assert page.locator(".cut").count() == 3  # REINFORCE++ 1.7, MaxRL 3, pass@2 2; middle 1
+
+
+@pytest.mark.parametrize("explorer", [ClipExplorer(), DifficultyExplorer()], ids=["clip", "weight"])
+@pytest.mark.parametrize("width", [1000, 800])
+def test_plots_side_by_side_begin_at_one_height_where_a_heading_wraps(open_page, explorer, width):
+    page = open_page(explorer, width)
+    boxes = [plot.bounding_box() for plot in page.locator(".plot").all()]
+    sections = [section.bounding_box() for section in page.locator("section").all()]
+    assert len({box["y"] for box in boxes}) == len({box["y"] for box in sections})
 
 
 @pytest.mark.parametrize("width", [1200, 700, 420])

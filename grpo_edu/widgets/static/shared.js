@@ -67,6 +67,19 @@ const chooser = (key, noun, specs, many) =>
     )
     .join("");
 const bar = (...controls) => `<div class="bar">${controls.join("")}</div>`;
+const more = (...controls) => `<div class="bar more">${controls.join("")}</div>`; // not in a frame
+
+// Starting points: a choice, and what it sets.
+const presetChoice = ({ presets }) =>
+  select("preset", "start from", [
+    ["", "what is set below"],
+    ...Object.keys(presets).map((name) => [name, name]),
+  ]);
+function presetState(input, { presets }) {
+  const { caption: _, ...start } = presets[input.value] ?? {};
+  return { ...start, preset: input.value };
+}
+const FRAME = ["presets", "preset", "compact"];
 
 function parse(input, name, { min, max = Infinity, whole = false, blank = false }) {
   if (blank && input.value === "" && !input.validity.badInput) return null;
@@ -211,7 +224,7 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
     let seen = 0;
     root.className = "grpo-explorer";
     root.innerHTML = `<div class="bars">${controls(state())}</div>
-      <div class="rows" role="group" aria-label="each completion"></div>
+      <p class="caption"></p><div class="rows" role="group" aria-label="each completion"></div>
       <div class="message" role="alert"></div><div class="picture"></div>
       <details><summary ${attributes("", "the numbers as a table")}>the numbers as a table</summary>
       <div class="table"></div></details>`;
@@ -231,6 +244,8 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
 
     function redraw() {
       const s = state();
+      root.classList.toggle("compact", Boolean(s.compact));
+      at(".caption").textContent = s.presets?.[s.preset]?.caption ?? "";
       let message = [...wrong.values()].join(" ");
       try {
         settle(s);
@@ -300,6 +315,7 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
 }
 
 export {
+  FRAME,
   asNumber,
   attributes,
   bar,
@@ -314,10 +330,13 @@ export {
   halves,
   keyOf,
   mark,
+  more,
   named,
   number,
   parse,
   percent,
+  presetChoice,
+  presetState,
   replaced,
   select,
   signed,
