@@ -64,6 +64,14 @@ display(explorer, heard)
 from grpo_edu.widgets import labs, readers
 display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
 """,
+    "slow": """
+import time
+from grpo_edu.widgets.panel import Panel, slider
+def draw(n):
+    time.sleep(2 * (n > 1))
+    return f"<n is {n}>"
+Panel(draw, {"n": slider("n", 1, 9, 1, 1)})
+""",
     "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
 }
 SERVER = "notebook" if importlib.util.find_spec("notebook") else "jupyterlab"
@@ -608,3 +616,22 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
     tokens.locator("[data-token$=',3']").first.click()
     expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
     expect(tokens.locator(".picked")).to_have_count(2)
+
+
+def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):
+    page = run_notebook("slow")
+    root, busy = page.locator(".grpo-explorer"), page.locator(".busy")
+    expect(busy).to_be_empty()
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    assert busy.inner_text() == "computing …"  # at once: nothing is waited for
+    assert root.locator(".picture").inner_text() == "<n is 1>"
+    assert root.locator(".picture").get_attribute("aria-busy") == "true"
+    expect(root.locator(".picture")).to_have_text("<n is 2>")
+    expect(busy).to_be_empty()
+    expect(root.locator(".picture")).to_have_attribute("aria-busy", "false")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    expect(root.locator(".picture")).to_have_text("<n is 3>")
+    assert busy.inner_text() == "computing …"  # the picture is of an earlier value
+    expect(root.locator(".picture")).to_have_text("<n is 4>")
+    expect(busy).to_be_empty()

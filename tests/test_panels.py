@@ -39,6 +39,7 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
     panel.set(n=2, word="b", sure=True)
     assert panel.content == "<p>&lt;b&gt; 5 True</p>"
     panel.set(n=3)
+    assert panel.drawn_for == panel.values
     assert (panel.content, panel.error) == ("", "ValueError: n is 3: expected another.")
     assert "image/png" not in panel._repr_mimebundle_()[0]
     panel.set(n=4)
@@ -132,7 +133,7 @@ def test_the_stepper_starts_with_a_completion_that_has_a_signal_and_keeps_the_to
     rewards = rollouts.reward[rollouts.group == rollouts.group[i]]
     assert 0 < rewards.sum() < len(rewards)
     weight = token_weights(recipe("grpo"), rollouts)[i, 0].item()
-    assert f"<td>{weight:.6g}</td></tr></table>" in panel.content
+    assert f"= {weight:.6g} </td></tr></table>" in panel.content
     panel.set(token=10_000)
     assert panel.error == ""
     assert panel.values["token"] == int(rollouts.lengths[i]) - 1

@@ -49,7 +49,8 @@ def player(label: str, of: str) -> Control:
 
 class Panel(Explorer):
     """Controls, and what ``draw`` makes of their values. An error takes the place of the picture,
-    with its message.
+    with its message. From a move of a control until the answer of the kernel the browser says
+    "computing" and dims the old picture.
 
     Args:
         draw: called with one keyword per control (players aside) whenever a value changes; gives
@@ -63,6 +64,7 @@ class Panel(Explorer):
     _esm = script("panel")
     controls = tr.List().tag(sync=True)
     values = tr.Dict().tag(sync=True)
+    drawn_for = tr.Dict().tag(sync=True)
     content = tr.Unicode().tag(sync=True)
     error = tr.Unicode().tag(sync=True)
     drawn = tr.Int(0).tag(sync=True)
@@ -101,6 +103,7 @@ class Panel(Explorer):
         with _no_collection(), self.hold_sync(), self.hold_trait_notifications():
             self.values, self._parts, self.error = self._answer()
             self.content = "".join(map(_html, self._parts))
+            self.drawn_for = self.values
             self.drawn += 1
 
     def _answer(self) -> tuple[dict[str, Any], list[Any], str]:
