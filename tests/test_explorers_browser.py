@@ -24,6 +24,7 @@ from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
 from grpo_edu.widgets.predict import Predict
 
 CHROMIUM = (
@@ -62,7 +63,7 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs, readers
-display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+display(labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
 """,
     "slow": """
 import time
@@ -290,8 +291,8 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
 
 
 @pytest.mark.parametrize("explorer", [
-    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
-], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1), KLExplorer(),
+], ids=["advantage", "difficulty", "clip", "kl"])  # fmt: skip
 @pytest.mark.parametrize("width", [1200, 700])
 def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
     page = open_page(explorer, width)
@@ -301,7 +302,7 @@ def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explor
 
 FRAMED = [
     pytest.param(kind, preset, id=f"{kind.__name__}-{preset}")
-    for kind in (AdvantageExplorer, ClipExplorer, DifficultyExplorer)
+    for kind in (AdvantageExplorer, ClipExplorer, DifficultyExplorer, KLExplorer)
     for preset in kind.PRESETS
     if preset != "all estimators"
 ]
@@ -335,6 +336,15 @@ def test_the_number_of_an_advantage_stands_at_the_end_of_its_bar_and_the_sum_in_
     sums = page.locator("[data-estimator] > text:last-child").all()
     assert all((box := s.bounding_box())["x"] + box["width"] <= 390 for s in sums)
     assert page.locator(".cut").count() == 3  # REINFORCE++ 1.7, MaxRL 3, pass@2 2; middle 1
+
+
+def test_the_policy_moves_by_key_and_at_the_reference_nothing_pulls(open_page):
+    page = open_page(KLExplorer(0.45, 0.5), 390)
+    pull = page.locator('[data-line="k3 in the loss"]')
+    expect_number(pull, "data-at", -0.05)  # forward KL: p - q
+    page.get_by_label("policy: probability of action 1").press("ArrowRight")
+    expect_number(pull, "data-at", 0.0)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("explorer", [ClipExplorer(), DifficultyExplorer()], ids=["clip", "weight"])
@@ -591,14 +601,10 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(6)
-    kl, accumulation, dapo, toy, stepper, tokens = (
-        page.locator(".grpo-explorer").nth(i) for i in range(6)
+    expect(page.locator(".grpo-explorer")).to_have_count(5)
+    accumulation, dapo, toy, stepper, tokens = (
+        page.locator(".grpo-explorer").nth(i) for i in range(5)
     )
-    picture = kl.locator("img")
-    before = picture.get_attribute("src")
-    kl.get_by_label("policy: probability of action 1").press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", before)
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"

@@ -182,6 +182,35 @@ function chart({ width, height = 250, x, y, lines, now, title, id }) {
     ${svgText(left + w / 2, height - 8, "middle", escaped(x.label))}</svg>`;
 }
 
+/* Signed bars that lie, one per line, on one scale. `lines`: [{name, value, text, gap}], the text in
+   place of the number, a gap above; `marks`: [{name, value}], lines across all bars. */
+function barsOf({ width, lines, marks, title }) {
+  const [step, left, right, top] = [22, 150, 64, 6];
+  const all = [...lines, ...marks].map(({ value }) => value);
+  const [low, high] = [Math.min(0, ...all), Math.max(0, ...all)];
+  const w = Math.max(60, width - left - right);
+  const X = (v) => left + ((v - low) / (high - low || 1)) * w;
+  let y = top;
+  const drawn = lines.map(({ name, value, text, gap }) => {
+    y += gap ? 8 : 0;
+    const at = y;
+    y += step;
+    const [from, to] = [Math.min(X(0), X(value)), Math.max(X(0), X(value))];
+    return `<g data-line="${escaped(name)}" data-at="${value}">
+      <title>${escaped(name)}: ${text ?? signed(value)}</title>
+      <text x="0" y="${at + 15}">${escaped(name)}</text>
+      <rect x="${from}" y="${at + 4}" width="${to - from}" height="14" fill="var(--c0)"/>
+      <text x="${left + w + 8}" y="${at + 15}">${text ?? signed(value)}</text></g>`;
+  });
+  const line = ({ name, value }, k) =>
+    `<line class="mark" x1="${X(value)}" x2="${X(value)}" y1="${top}" y2="${y}"
+    stroke-dasharray="${DASHES[k + 1]}"><title>${escaped(name)} ${number(value)}</title></line>`;
+  const said = lines.map((l) => `${escaped(l.name)} ${l.text ?? signed(l.value)}`).join("; ");
+  return `<svg role="img" width="${left + w + right}" height="${y + 6}">
+    <title>${escaped(title)}: ${said}</title>${drawn.join("")}
+    ${svgLine("axis", X(0), X(0), top, y)}${marks.map(line).join("")}</svg>`;
+}
+
 // Names of the lines with their pattern, colour, and where they stand at the marker.
 function keyOf(lines) {
   const entry = (line, k) => `<li data-name="${escaped(line.name)}">
@@ -319,6 +348,7 @@ export {
   asNumber,
   attributes,
   bar,
+  barsOf,
   chart,
   chooser,
   chosen,
