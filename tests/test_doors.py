@@ -74,7 +74,7 @@ NO_DOORS = {
     "grpo_edu.lm.analysis.gap_intervals": "reads the table of a run",
     "grpo_edu.lm.analysis.learning_by_level": "reads the table of a run",
     "grpo_edu.plots.updates.ratios_by_update": "draws the table of theory.updates.reuse",
-    "grpo_edu.widgets.texts.RunViewer": "reads the folder of a run; tests/test_lab_explorers.py",
+    "grpo_edu.widgets.texts.RunViewer": "reads the folder of a run; tests/test_texts.py",
 }
 MORE_DOORS = [  # of the README and the command line
     "grpo_edu.Push.of",
@@ -339,9 +339,9 @@ def good():
             "p": 0.1,
             "size": 8,
         },
+        "grpo_edu.widgets.kl.KLExplorer": {"p": 0.7, "q": 0.3, "beta": 1.0},
         "grpo_edu.widgets.labs.accumulation_lab": {},
-        "grpo_edu.widgets.dapo.DapoExplorer": {"change": "clip-higher"},
-        "grpo_edu.widgets.labs.kl_explorer": {},
+        "grpo_edu.widgets.labs.dapo_lab": {},
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
         "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},

@@ -9,8 +9,8 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
-from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
+from .kl import KLExplorer
 from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
@@ -18,7 +18,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
-    "dapo": DapoExplorer,
+    "kl": KLExplorer,
     "tokens": TokenView,
 }
 

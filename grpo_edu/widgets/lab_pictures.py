@@ -123,10 +123,11 @@ def reach_of_clip(eps_high: float) -> Picture:
         )
     panel.set(xlabel="old probability of the token", ylabel="room to rise in one rollout")
     panel.legend()
+    rare = reach(0.01, eps_high)
     _title(
         figure,
-        f"With ε high {eps_high:g} a token at .01 may rise to {reach(0.01, eps_high):.4f}, with .2 "
-        "to 0.0120; a likely token is free under both",
+        f"Clip-higher gives rare tokens little more room: .01 may rise to {rare:.4f}, .9 to "
+        f"{min(1, reach(0.9, eps_high)):.2f}",
     )
     return figure
 

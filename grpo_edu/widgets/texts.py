@@ -22,17 +22,38 @@ from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
 from ..objective.recipe import MissingReferenceWarning, Recipe
 from ..plots.heatmap import draw_map, panel_data
-from ..plots.style import Picture
+from ..plots.style import Picture, look
 from ..rollouts import Rollouts
 from ..weights import Push
-from .base import Explorer, script, static, tr
+from .base import Framed, script, static, tr
 from .lab_pictures import run_curve
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class TextExplorer(Explorer):
+PRESETS = {
+    "GRPO and Dr. GRPO": {
+        "caption": "GRPO divides by the length of each answer, Dr. GRPO does not. Choose a short "
+        "and a long wrong answer to one prompt: under which recipe does a token's push depend on "
+        "the length?",
+        "left": "grpo",
+        "right": "dr_grpo",
+        "relative": True,
+        "whole": False,
+    },
+    "two token means": {
+        "caption": "Both recipes average over tokens: DAPO over those of the prompt, most "
+        "frameworks over those of the step. Which prompts have the larger part of the step under each?",
+        "left": "dapo",
+        "right": "dapo(step)",
+        "relative": True,
+        "whole": False,
+    },
+}
+
+
+class TextExplorer(Framed):
     """Completions as text under two recipes, each token coloured by its push; the chosen token's
     ledger below. Every control is a trait.
 
@@ -66,7 +87,7 @@ class TextExplorer(Explorer):
 
     def state(self) -> dict[str, Any]:
         """What the JavaScript sees."""
-        return {name: getattr(self, name) for name in ("specs", *self.CHOSEN, *self.RUN)}
+        return super().state() | {name: getattr(self, name) for name in self.RUN}
 
 
 class TokenView(TextExplorer):
@@ -77,12 +98,14 @@ class TokenView(TextExplorer):
             completions.
         recipes: the two to start with; the controls offer every recipe that the rollouts have the
             fields for.
-        state: the other traits of ``TextExplorer``.
+        state: the other traits of ``TextExplorer``; ``preset``: a key of ``PRESETS``; ``compact``:
+            for a frame of 680 × 520.
 
     Raises:
         ValueError: the rollouts have no token texts, or lack a field that a recipe needs.
     """
 
+    PRESETS = PRESETS
     TITLE = "Where does this token's push come from?"
 
     @checked
@@ -98,6 +121,11 @@ class TokenView(TextExplorer):
         super().__init__(
             specs=_specs(self.losses),
             steps=[step_data(self.losses, self.rollouts)],
+            presets={
+                name: start
+                for name, start in PRESETS.items()
+                if start["left"] in self.losses and start["right"] in self.losses
+            },
             **{"left": recipes[0], "right": recipes[-1], "completion": first} | state,
         )
 
@@ -177,7 +205,10 @@ class RunViewer(TextExplorer):
 
 def _specs(losses: Mapping[str, Recipe]) -> dict[str, dict[str, str]]:
     """What is written of each recipe: its name, and the formula of each factor."""
-    return {name: {"label": loss.name, "formula": _formulas(loss)} for name, loss in losses.items()}
+    return {
+        name: {"label": look(loss.name).label, "formula": _formulas(loss)}
+        for name, loss in losses.items()
+    }
 
 
 def _formulas(loss: Recipe) -> dict[str, str]:

@@ -278,9 +278,9 @@ AggregationExplorer(
 )
 
 # %%
-from grpo_edu.widgets.dapo import DapoExplorer
+from grpo_edu.widgets.labs import dapo_lab
 
-DapoExplorer()
+dapo_lab()
 
 # %% [markdown]
 # ## 8. In the frameworks

@@ -497,14 +497,14 @@ function turned(spec, { ddof, eps, k }) {
 }
 
 export {
-  AGGREGATIONS,
+  KL,
   OBJECTIVES,
-  REWARDS,
   SURROGATES,
   advantagesOf,
   batchOf,
   clamp,
   isDead,
+  k3,
   lookup,
   mean,
   need,

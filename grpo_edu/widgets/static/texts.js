@@ -8,9 +8,12 @@ import {
   chart,
   escaped,
   explorer,
+  more,
   number,
   playButton,
   playShown,
+  presetChoice,
+  presetState,
   select,
   signed,
   slider,
@@ -217,24 +220,25 @@ const PLAY = "the run";
 const controls = (s) => {
   const names = Object.entries(s.specs).map(([name, { label }]) => [name, label]);
   const curves = Object.keys(s.log).filter((name) => name !== "step");
-  const run = s.metric
-    ? bar(
-        select(
-          "metric",
-          "curve",
-          curves.map((name) => [name, name]),
-        ),
-        slider("index", "recorded step", `min="0" max="${s.steps.length - 1}" step="1"`),
-        playButton(PLAY),
-      )
-    : "";
+  const run = () =>
+    bar(
+      select(
+        "metric",
+        "curve",
+        curves.map((name) => [name, name]),
+      ),
+      slider("index", "recorded step", `min="0" max="${s.steps.length - 1}" step="1"`),
+      playButton(PLAY),
+    );
   return (
-    run +
+    (s.metric ? run() : bar(presetChoice(s))) +
     bar(
       select("left", "recipe at the left", names),
       select("right", "recipe at the right", names),
       slider("completion", "completion", 'min="0" step="1"'),
       slider("token", "token", 'min="0" step="1"'),
+    ) +
+    more(
       tick("relative", "in percent of each recipe's step"),
       tick("whole", "all answers to the prompt"),
     )
@@ -261,8 +265,9 @@ const changes = {
   ...Object.fromEntries(["index", "completion", "token"].map(whole)),
   ...Object.fromEntries(["relative", "whole"].map(truth)),
   playing: (_, s) => ({ playing: !s.playing }),
+  preset: presetState,
 };
-const keys = ["specs", "steps", "log", ...Object.keys(changes)];
+const keys = ["specs", "steps", "log", "presets", "compact", ...Object.keys(changes)];
 const render = explorer({ keys, controls, shown, changes, answer, draw });
 
 // A token is chosen by the mouse, or by the arrow keys in the texts.
