@@ -22,7 +22,7 @@ from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
 from ..objective.recipe import MissingReferenceWarning, Recipe
 from ..plots.heatmap import draw_map, panel_data
-from ..plots.style import Picture, look
+from ..plots.style import Picture, look, picture
 from ..rollouts import Rollouts
 from ..weights import Push
 from .base import Framed, script, static, tr
@@ -44,7 +44,8 @@ PRESETS = {
     },
     "two token means": {
         "caption": "Both recipes average over tokens: DAPO over those of the prompt, most "
-        "frameworks over those of the step. Which prompts have the larger part of the step under each?",
+        "frameworks over those of the step. Which prompts have the larger part of the step under "
+        "each?",
         "left": "dapo",
         "right": "dapo(step)",
         "relative": True,
@@ -129,6 +130,7 @@ class TokenView(TextExplorer):
             **{"left": recipes[0], "right": recipes[-1], "completion": first} | state,
         )
 
+    @picture
     def figure(self) -> Picture:
         """The pushes of the chosen prompt's completions by matplotlib."""
         group = self.rollouts.group
