@@ -56,8 +56,7 @@ def generate(
         model: causal language model with a key-value cache, in eval mode.
         ids: ``[N, P]`` prompts, padded on the left.
         attention: ``[N, P]`` 1 on the tokens of the prompt.
-        max_new_tokens: limit T, end token included.
-        ends: tokens that end a completion.
+        max_new_tokens, ends: limit T, end token included; the tokens that end a completion.
         generator: the only source of randomness, on the model's device.
         temperature: τ, positive.
         stopped: ends a completion for another reason than an end token.
@@ -74,33 +73,29 @@ def generate(
     end_tokens = torch.tensor(list(ends), device=ids.device)
     step, cache, row_prompt = read_prompts(model, ids, attention, logits_to_keep=1)
     logits = step.logits[row_prompt, -1]
-    width = 0
-    while True:
+    for place in range(max_new_tokens):
         scores = torch.log_softmax(logits.float() / temperature, dim=-1)
         drawn = torch.multinomial(scores.exp(), num_samples=1, generator=generator)[:, 0]
-        if environment:
-            drawn, own[rows, width] = environment(out[rows, :width], drawn, rows, generator)
-        out[rows, width] = drawn
-        mask[rows, width] = alive
-        logp[rows, width] = scores.gather(1, drawn[:, None])[:, 0]
-        width += 1
+        if environment is not None:
+            drawn, own[rows, place] = environment(out[rows, :place], drawn, rows, generator)
+        out[rows, place] = drawn
+        mask[rows, place] = alive
+        logp[rows, place] = scores.gather(1, drawn[:, None])[:, 0]
         alive = alive & ~torch.isin(drawn, end_tokens)
         if stopped is not None:
-            alive = alive & ~stopped(out[rows, :width], alive)
+            alive = alive & ~stopped(out[rows, : place + 1], alive)
         running[rows] = alive
-        if width == max_new_tokens or not alive.any():
+        if place + 1 == max_new_tokens or not alive.any():
             break
         attention = torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1)
         if compact and int(alive.sum()) < 0.8 * len(alive):
             cache.batch_select_indices(alive.nonzero()[:, 0])
             rows, drawn, attention, alive = (x[alive] for x in (rows, drawn, attention, alive))
         logits, cache = _next_logits(model, drawn, attention, cache)
+    width = int(mask.any(dim=0).sum())
+    out, logp, mask, own = (x[:, :width] for x in (out, logp, mask, own))
     return Completions(
-        ids=out.where(mask, 0)[:, :width],
-        logp=logp.where(mask, 0.0)[:, :width],
-        mask=mask[:, :width],
-        truncated=running,
-        own=own[:, :width],
+        ids=out.where(mask, 0), logp=logp.where(mask, 0.0), mask=mask, truncated=running, own=own
     )
 
 

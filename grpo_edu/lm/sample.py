@@ -148,8 +148,7 @@ def sample_file(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Path:
-    """Sample completions of every prompt of a file, score them, and write one JSON line per
-    completion.
+    """Sample and score completions of every prompt of a file: one JSON line per completion.
 
     Finished prompts are kept in ``out`` + ".partial", also after Ctrl-C. The same call goes on from
     there, and gives the same file as a run that was never interrupted.

@@ -54,8 +54,7 @@ def ablate(
     """The 2 x 2 ablation in one call. Level of evidence: simulated.
 
     Args:
-        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four
-            medium ones (.5), cap 64.
+        policy: None: four hard prompts (pass rate .05) and four medium ones (.5), cap 64.
         training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16.
             Later the length gap feeds back on difficulty: right answers of 2 tokens weigh more
             under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
@@ -65,9 +64,9 @@ def ablate(
         progress: a bar on a terminal.
 
     Returns:
-        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two
-        rows of paired differences over the same seeds (``sequence_mean - constant``, averaged over
-        both scales, and ``group_std - unscaled``). Outcomes at the last step: ``length_gap``
+        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals: four cells, and two
+        paired differences over the same seeds (``sequence_mean - constant`` and ``group_std -
+        unscaled``, each averaged over the other factor). Outcomes at the last step: ``length_gap``
         expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain``
         and ``medium_gain`` mean gain in the logit of the pass rate; ``hard_over_medium`` the first
         over the second, which no learning rate can change.
