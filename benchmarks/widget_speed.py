@@ -49,9 +49,9 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
 }
 IN_PYTHON = {
-    "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
     "accumulation lab": (
         "labs import accumulation_lab as f",
         "f()",
