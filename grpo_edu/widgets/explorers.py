@@ -9,6 +9,7 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
 
@@ -18,6 +19,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "kl": KLExplorer,
+    "dapo": DapoExplorer,
 }
 
 
