@@ -51,6 +51,7 @@ IN_BROWSER = {
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
     "token view": ("texts import TokenView as f", "f()", "token"),
     "run viewer": ("texts import RunViewer as f", "f('run')", "recorded step"),
+    "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
 }
 IN_PYTHON = {
@@ -59,7 +60,6 @@ IN_PYTHON = {
         "f()",
         "tokens of the last completion",
     ),
-    "DAPO lab": ("labs import dapo_lab as f", "f()", "eps high"),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
 }

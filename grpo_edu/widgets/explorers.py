@@ -9,6 +9,7 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
 from .texts import TokenView
@@ -20,6 +21,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "clip": ClipExplorer,
     "kl": KLExplorer,
     "tokens": TokenView,
+    "dapo": DapoExplorer,
 }
 
 
