@@ -50,6 +50,7 @@ IN_BROWSER = {
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
     "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
+    "token view": ("tokens import TokenView as f", "f()", "completion"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
 }
 IN_PYTHON = {
@@ -60,7 +61,6 @@ IN_PYTHON = {
     ),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
-    "token view": ("readers import token_view as f", "f()", "completion"),
     "run viewer": ("readers import run_viewer as f", "f('run')", "step"),
 }
 WATCH = """() => {

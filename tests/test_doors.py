@@ -344,7 +344,7 @@ def good():
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
         "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},
-        "grpo_edu.widgets.readers.token_view": {
+        "grpo_edu.widgets.tokens.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),
             "recipes": ["reinforce", "rloo"],
         },

@@ -42,6 +42,7 @@ from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
 from grpo_edu.widgets.explorers import EXPLORERS
 from grpo_edu.widgets.kl import KLExplorer
+from grpo_edu.widgets.tokens import TokenView
 
 NODE = shutil.which("node")
 RUN = """
@@ -665,6 +666,34 @@ def test_dapo_shows_one_change_at_a_time_with_the_librarys_numbers():
     titles = [explorer.figure().get_suptitle() for explorer in turned]
     assert "may rise to 0.0128, one at .5 to 0.64" in titles[0]
     assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_the_token_view_has_the_librarys_pushes_of_every_recipe_it_offers():
+    full = batch(3, groups=2, width=3, kind="real", spread=0.3)
+    texts = [[f"t{t}" for t in range(full.mask.shape[1])] for _ in range(len(full))]
+    for step in (None, replace(full, tokens=texts)):
+        view = TokenView(step, completion=5)
+        names = list(view.losses)
+        pairs = [[name, names[0]] for name in names]
+        states = [state_of(view, recipes=pair) for pair in pairs]
+        for name, (line, _) in zip(names, javascript(states, TokenView), strict=True):
+            push = Push.of(view.losses[name], view.rollouts)
+            on = view.rollouts.mask[5]
+            for factor, value in {"push": push.token, "share": push.share}.items():
+                want = torch.where(push.plan.mask, value.double(), 0.0)[5][on].tolist()
+                assert line[factor] == pytest.approx(want, rel=1e-12, abs=1e-12), name
+
+
+def test_the_token_view_refuses_rollouts_without_texts_or_scores():
+    plain = grpo_edu.Rollouts.from_lengths([2, 2], [1, 0])
+    with pytest.raises(ValueError, match=r"rollouts\.tokens is missing"):
+        TokenView(plain)
+    partly = replace(plain, tokens=[["a", "b"]] * 2, scored=torch.tensor([True, False]))
+    with pytest.raises(ValueError, match=r"expected a reward for each"):
+        TokenView(partly)
+    with pytest.raises(ValueError, match="'ppo' needs a field that these rollouts lack"):
+        TokenView(recipes=["grpo", "ppo"])
 
 
 def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():

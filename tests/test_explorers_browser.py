@@ -19,6 +19,7 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import expect, sync_playwright
 
+from grpo_edu import Rollouts, token_weights
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
@@ -27,6 +28,7 @@ from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
 from grpo_edu.widgets.kl import KLExplorer
 from grpo_edu.widgets.predict import Predict
+from grpo_edu.widgets.tokens import TokenView
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")
@@ -64,7 +66,7 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs, readers
-display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper())
 """,
     "slow": """
 import time
@@ -353,6 +355,37 @@ def test_each_change_of_dapo_shows_its_own_sliders_in_the_frame(open_page, part)
     expect(page.locator(".note")).to_contain_text("The room grows with the old probability")
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_token_is_chosen_by_click_or_key_and_shows_its_factors_under_both_recipes(
+    open_page, width
+):
+    view = TokenView(completion=49)
+    page = open_page(view, width)
+    for name in view.recipes:
+        push = token_weights(view.losses[name], view.rollouts)[49, 2].item()
+        token = page.locator(f'[data-recipe="{name}"] [data-token="2"]')
+        expect_number(token, "data-push", push)
+        token.click()
+        assert page.locator(".picked").count() == 2  # once under each recipe
+        expect(page.locator(".picture > p", has_text=f"{name}: push")).to_be_visible()
+    page.get_by_label("token", exact=True).press("ArrowRight")
+    expect(page.locator("h4").last).to_contain_text("token 4")
+    page.get_by_label("completion", exact=True).press("ArrowRight")
+    expect(page.locator(".picture > p").first).to_contain_text("completion 51")
+    expect(page.locator("h4").last).to_contain_text("token 1")
+    assert "−0.0 %" not in page.locator(".picture").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_hostile_text_stays_text(open_page):
+    nasty = Rollouts.from_lengths(
+        [1, 1], [1, 0], max_new_tokens=1, tokens=[["<img src=x onerror=alert(1)>"], ["b"]]
+    )
+    page = open_page(TokenView(nasty, recipes=["reinforce", "rloo"]))
+    assert page.locator("img").count() == 0
+    expect(page.locator('[data-token="0"]').first).to_have_text("<img src=x onerror=alert(1)>")
+
+
 def test_the_policy_moves_by_key_and_at_the_reference_nothing_pulls(open_page):
     page = open_page(KLExplorer(0.45, 0.5), 390)
     pull = page.locator('[data-line="k3 in the loss"]')
@@ -616,8 +649,8 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(4)
-    accumulation, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(4))
+    expect(page.locator(".grpo-explorer")).to_have_count(3)
+    accumulation, toy, stepper = (page.locator(".grpo-explorer").nth(i) for i in range(3))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
@@ -628,9 +661,6 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
     expect(toy.get_by_label("play: the training")).to_be_visible()
     stepper.get_by_label("token", exact=True).press("ArrowRight")
     expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
-    tokens.locator("[data-token$=',3']").first.click()
-    expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
-    expect(tokens.locator(".picked")).to_have_count(2)
 
 
 def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):

@@ -54,7 +54,6 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
     [
         labs.accumulation_lab,
         readers.formula_stepper,
-        readers.token_view,
     ],
 )
 def test_every_panel_has_a_picture_for_where_no_widget_runs(kind):
@@ -103,26 +102,6 @@ def test_the_stepper_starts_with_a_completion_that_has_a_signal_and_keeps_the_to
     panel.set(token=10_000)
     assert panel.error == ""
     assert panel.values["token"] == int(rollouts.lengths[i]) - 1
-
-
-def test_the_token_view_shows_text_ledger_and_both_formulas_of_the_chosen_token():
-    panel, rollouts = readers.token_view(), read_completions()
-    panel.set(completion=49, token=2)
-    assert panel.content.count('data-token="49,2"') == 2  # once under each recipe
-    for name in ("grpo", "dr_grpo"):
-        assert f"<p>{name}: completion 49, token 2</p>" in panel.content
-        assert (
-            f"<td>{token_weights(recipe(name), rollouts)[49, 2].item():.5g}</td>" in panel.content
-        )
-
-
-def test_a_hostile_text_stays_text():
-    nasty = Rollouts.from_lengths(
-        [1, 1], [1, 0], max_new_tokens=1, tokens=[["<img src=x onerror=alert(1)>"], ["b"]]
-    )
-    content = readers.token_view(nasty).content
-    assert "<img" not in content
-    assert "&lt;img src=x" in content
 
 
 def test_only_recipes_whose_fields_are_there_are_offered():

@@ -7,7 +7,6 @@ import json
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,11 @@ from ..completions import read_completions
 from ..objective.catalog import RECIPES
 from ..objective.groups import is_dead
 from ..objective.recipe import MissingReferenceWarning, Recipe
-from ..plots.text import Html, weights_on_text
+from ..plots.text import weights_on_text
 from ..rollouts import Rollouts
 from ..stepper import step_through
-from ..weights import ledger
 from .lab_pictures import run_curve
-from .panel import Panel, choice, player, slider, tick
+from .panel import Panel, choice, player, slider
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +43,7 @@ def readable(rollouts: Rollouts) -> dict[str, Recipe]:
     return complete
 
 
-def _offered(names: Sequence[str], recipes: dict[str, Recipe]) -> None:
+def offered(names: Sequence[str], recipes: dict[str, Recipe]) -> None:
     """Refuses a recipe that the rollouts have not every field for."""
     for name in names:
         if name not in recipes:
@@ -64,9 +62,10 @@ def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> P
         rollouts: None: the shipped completions.
         recipe: the one to start with.
     """
-    step, last, first = _loaded(rollouts)
+    step, first = loaded(rollouts)
+    last = torch.where(step.mask, torch.arange(step.mask.shape[1]), 0).amax(dim=1).tolist()
     recipes = readable(step)
-    _offered([recipe], recipes)
+    offered([recipe], recipes)
 
     def picture(name: str, completion: int, token: int) -> Any:
         return step_through(recipes[name], step, int(completion), int(token))
@@ -79,87 +78,10 @@ def formula_stepper(rollouts: Rollouts | None = None, recipe: str = "grpo") -> P
     return Panel(picture, controls, lambda values: {"token": last[int(values["completion"])]})
 
 
-@checked
-def token_view(
-    rollouts: Rollouts | str | Path | None = None, recipes: Sequence[str] = ("grpo", "dr_grpo")
-) -> Panel:
-    """Real text, tokens coloured by weight under two recipes; the chosen token's ledger rows and
-    its formulas side by side.
-
-    A token is chosen with the mouse, or with the controls.
-
-    Args:
-        rollouts: with token texts, or the path of a completions file; None: the shipped
-            completions.
-        recipes: the two to start with.
-
-    Raises:
-        ValueError: the rollouts have no token texts, or lack a field that a recipe needs.
-    """
-    step, last, first = _loaded(rollouts)
-    if step.tokens is None:
-        raise ValueError(
-            "rollouts.tokens is missing: expected the text of each token. Read a completions file, "
-            "or give tokens=."
-        )
-    losses = readable(step)
-    _offered(recipes, losses)
-
-    @lru_cache(maxsize=8)
-    def table(name: str) -> pd.DataFrame:
-        return ledger(losses[name], step)
-
-    def picture(left: str, right: str, completion: int, token: int, relative: bool) -> list[Any]:
-        i = int(completion)
-        t = int(token)
-        names = [left, right]
-        text = weights_on_text([losses[name] for name in names], step, rows=[i], relative=relative)
-        formulas = tuple(step_through(losses[name], step, i, t) for name in names)
-        return [text, ledger_rows({name: table(name) for name in names}, i, t), formulas]
-
-    controls = {
-        "left": choice("recipe at the left", list(losses), recipes[0]),
-        "right": choice("recipe at the right", list(losses), recipes[1]),
-        "completion": slider("completion", 0, len(step) - 1, 1, first),
-        "token": slider("token", 0, last[first], 1, 0),
-        "relative": tick("in percent of each recipe's step"),
-    }
-    return Panel(picture, controls, lambda values: {"token": last[int(values["completion"])]})
-
-
-def ledger_rows(tables: dict[str, pd.DataFrame], i: int, t: int) -> Html:
-    """The ledger's row of one token under each recipe, as a table."""
-    columns = (
-        "token",
-        "group",
-        "reward",
-        "advantage",
-        "W",
-        "ratio",
-        "gate",
-        "kl",
-        "push",
-        "share",
-    )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("recipe", *columns))
-    lines = []
-    for name, table in tables.items():
-        row = table.loc[(table["completion"] == i) & (table["position"] == t)].iloc[0]
-        cells = "".join(f"<td>{_cell(row[c]) if c in row else ''}</td>" for c in columns)
-        lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-    return Html(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
-
-
-def _cell(value: Any) -> str:
-    return f"<code>{escape(repr(value))}</code>" if isinstance(value, str) else f"{value:.5g}"
-
-
-def _loaded(rollouts: Rollouts | str | Path | None) -> tuple[Rollouts, list[int], int]:
-    """The rollouts, the last trained position of each completion, and a completion to start
-    with."""
+def loaded(rollouts: Rollouts | str | Path | None) -> tuple[Rollouts, int]:
+    """The rollouts, and a completion to start with."""
     step = rollouts if isinstance(rollouts, Rollouts) else read_completions(rollouts)
-    last = torch.where(step.mask, torch.arange(step.mask.shape[1]), 0).amax(dim=1)
-    return step, last.tolist(), _first_live(step)
+    return step, _first_live(step)
 
 
 def _first_live(step: Rollouts) -> int:
@@ -200,7 +122,7 @@ def run_viewer(folder: str | Path, recipes: Sequence[str] = ("grpo", "dr_grpo"))
     steps = sorted(files)
     first = load(files[steps[0]])
     names = list(losses_of(files[min(files)]))
-    _offered(recipes, losses_of(files[min(files)]))
+    offered(recipes, losses_of(files[min(files)]))
 
     def picture(metric: str, step: int, left: str, right: str, group: int) -> list[Any]:
         nearest = min(steps, key=lambda logged: abs(logged - int(step)))

@@ -138,7 +138,9 @@ weight_map(three, rollouts, relative=True, title=title)
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
+AggregationExplorer(
+    recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0], length_limit=10
+)
 
 # %% [markdown]
 # The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is
@@ -182,9 +184,9 @@ real = read_completions()
 weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
 
 # %%
-from grpo_edu.widgets.readers import token_view
+from grpo_edu.widgets.tokens import TokenView
 
-token_view()
+TokenView()
 
 # %% [markdown]
 # All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale;
