@@ -19,7 +19,8 @@ function number(x) {
 const signed = (x) => (x > 0 ? "+" : "") + number(x);
 const percent = (x) => {
   const size = 100 * Math.abs(x);
-  const shown = size < 9.95 ? size.toFixed(1) : Math.round(size);
+  const digits = size < 9.95 ? 1 : 0;
+  const shown = size < 0.05 ? number(Number(size.toPrecision(1))) : size.toFixed(digits);
   return x === 0 ? "0 %" : `${SIGN[Math.sign(x)]}${shown} %`;
 };
 const MARKS = { 0: ["wrong 0", "✗"], 1: ["right 1", "✓"] };
