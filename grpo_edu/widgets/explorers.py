@@ -20,8 +20,8 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "kl": KLExplorer,
-    "tokens": TokenView,
     "dapo": DapoExplorer,
+    "tokens": TokenView,
 }
 
 
