@@ -95,7 +95,7 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
     for arm in dict.fromkeys(runs["arm"]):
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
         style = {"color": _arm(arm).colour, "marker": _arm(arm).marker, "markevery": 3}
-        draw_band(axis, line["step"], line, alpha=BAND, **style)
+        draw_band(axis, line["step"], line, alpha=BAND, label=_arm(arm).label, **style)
     rule(axis)
     axis.set(title="wrong minus right, within levels", xlabel="training step", ylabel="tokens")
 
