@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from ..checks import checked
@@ -162,7 +163,8 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
         for ending in formats:
             path = out / f"{figured.name}{suffix}.{ending}"
             with styled(theme), replacing(path) as target:
-                picture.savefig(target, format=ending, metadata=FORMATS[ending])
+                dots = 72 if ending == "svg" else rcParams["savefig.dpi"]  # SVG: pixel layers
+                picture.savefig(target, format=ending, dpi=dots, metadata=FORMATS[ending])
             written.append(path)
     if figured.frames and "png" in formats:
         written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))

@@ -34,9 +34,7 @@ def kl_estimators(
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
     figure = new_figure(WIDTH, 3.9)
     panels = figure.subplots(1, 2)
-    for (name, function), colour, line in zip(
-        DRAWN.items(), SERIES, DASHES, strict=False
-    ):
+    for (name, function), colour, line in zip(DRAWN.items(), SERIES, DASHES, strict=False):
         choice = partial(function, beta=1.0)
         slope = slope_of(choice)
         says, pulls = (axes.run(of, _inputs(marks)).reshape(-1) for of in (choice, slope))

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots.style import DASHES, GREY, MARKERS, RECIPES, RIGHT, SERIES, WRONG, Picture, ink, picture, quiet, rule
+from ..plots.style import (
+    DASHES,
+    GREY,
+    MARKERS,
+    RECIPES,
+    RIGHT,
+    SERIES,
+    WRONG,
+    Picture,
+    ink,
+    picture,
+    quiet,
+    rule,
+)
 from ..theory.clip import reach
 from ..theory.difficulty import silent_probability
 
@@ -119,7 +132,11 @@ def reach_of_clip(eps_high: float) -> Picture:
     for k, eps in enumerate((0.2, eps_high)):
         room = [min(1.0, reach(p, eps)) - p for p in old]
         panel.plot(
-            old, room, color=RECIPES[("grpo", "dapo")[k]].colour, linestyle=DASHES[1 - k], label=f"eps high {eps:.2f}"
+            old,
+            room,
+            color=RECIPES[("grpo", "dapo")[k]].colour,
+            linestyle=DASHES[1 - k],
+            label=f"eps high {eps:.2f}",
         )
     panel.set(xlabel="old probability of the token", ylabel="room to rise in one rollout")
     panel.legend()
@@ -178,7 +195,10 @@ def overlong(cache: int, limit: int = 20480) -> Picture:
     figure = _figure()
     panel = figure.subplots()
     panel.plot(
-        [0, limit - cache, limit, 1.1 * limit], [0, 0, -1, -1], color=RECIPES["dapo"].colour, linewidth=2
+        [0, limit - cache, limit, 1.1 * limit],
+        [0, 0, -1, -1],
+        color=RECIPES["dapo"].colour,
+        linewidth=2,
     )
     panel.axvline(limit, color=GREY, linestyle=":", label=f"limit {limit}")
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward", ylim=(-1.1, 0.1))
@@ -206,9 +226,7 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     past: Any = table[table["step"] <= step]
     for seed in past["seed"].unique():
         path = past[past["seed"] == seed]
-        left.plot(
-            path["stop_right"], path["stop_wrong"], color=SERIES[0], linewidth=0.6, alpha=0.5
-        )
+        left.plot(path["stop_right"], path["stop_wrong"], color=SERIES[0], linewidth=0.6, alpha=0.5)
     mean = past.groupby("step")[
         ["stop_right", "stop_wrong", "length_right", "length_wrong", "pass_rate"]
     ].mean()
