@@ -7,8 +7,9 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,29 @@ FORMATS = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a picture is laid out. ``AS_COMMITTED`` is that of the committed pictures.
+
+    Args:
+        theme: for light or dark pages.
+        width: in inches; the picture is laid out anew, type and height keep their size. None: its
+            own width.
+        settings: settings of matplotlib that come last, as a style sheet of one's own gives them.
+    """
+
+    theme: Theme = "light"
+    width: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def styled(self) -> AbstractContextManager[Any]:
+        """The style sheets, as a context."""
+        return styled(self.theme, self.settings)
+
+
+AS_COMMITTED = Layout()
 
 
 @dataclass(frozen=True)
@@ -64,11 +88,14 @@ class Figured:
     dark: bool = False
     frames: Callable[[pd.DataFrame], Iterator[Figure]] | None = None
 
-    def draw(self, table: pd.DataFrame, theme: Theme = "light") -> Figure:
+    def draw(self, table: pd.DataFrame, layout: Layout = AS_COMMITTED) -> Figure:
         """The picture of a table, its title above, its evidence and the command that makes it
         below; a line of evidence that the drawing wrote stays."""
-        with styled(theme):
-            return self._finished(self.drawing(table))
+        with layout.styled():
+            picture = self.drawing(table)
+            if layout.width is not None:
+                picture.set_figwidth(layout.width)
+            return self._finished(picture)
 
     def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
         """The pictures of the animation, with the same title and foot."""
@@ -82,9 +109,13 @@ class Figured:
         evidence(picture, f"{level} · grpo-edu figures {self.name}")
         return picture
 
+    def table(self) -> pd.DataFrame:
+        """The data: made anew; of sampled runs the recorded table."""
+        return recorded_table(self.name) if self.recorded else self.data()
+
     def show(self) -> Figure:
-        """The picture, for a notebook, from new data; sampled runs: from the recorded table."""
-        return self.draw(recorded_table(self.name) if self.recorded else self.data())
+        """The picture, for a notebook."""
+        return self.draw(self.table())
 
 
 FIGURES: dict[str, Figured] = {}
@@ -156,19 +187,27 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
     table = pd.read_csv(out / "data" / f"{figured.name}.csv")
-    themes: dict[str, Theme] = {"": "light", "_dark": "dark"} if figured.dark else {"": "light"}
-    written = []
-    for suffix, theme in themes.items():
-        picture = figured.draw(table, theme)
-        for ending in formats:
-            path = out / f"{figured.name}{suffix}.{ending}"
-            with styled(theme), replacing(path) as target:
-                dots = 72 if ending == "svg" else rcParams["savefig.dpi"]  # SVG: pixel layers
-                picture.savefig(target, format=ending, dpi=dots, metadata=FORMATS[ending])
-            written.append(path)
+    written = draw_as(figured, table, out, formats, AS_COMMITTED)
+    if figured.dark:
+        written += draw_as(figured, table, out, formats, Layout("dark"))
     if figured.frames and "png" in formats:
         written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
+    return written
+
+
+def draw_as(
+    figured: Figured, table: pd.DataFrame, out: Path, formats: Sequence[str], layout: Layout
+) -> list[Path]:
+    """Draw a table in a layout, as ``NAME`` or ``NAME_dark``. Returns the files."""
+    written = []
+    for ending in formats:  # drawn anew for each: laying a picture out twice moves it
+        path = out / f"{figured.name}{'_dark' if layout.theme == 'dark' else ''}.{ending}"
+        picture = figured.draw(table, layout)
+        with layout.styled(), replacing(path) as target:
+            dots = 72 if ending == "svg" else rcParams["savefig.dpi"]  # SVG: of pixel layers
+            picture.savefig(target, format=ending, dpi=dots, metadata=FORMATS[ending])
+        written.append(path)
     return written
 
 
@@ -187,25 +226,6 @@ def _animate(frames: Iterator[Figure], path: Path) -> Path:
             target, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
         )
     return path
-
-
-def gallery(out: Path) -> Path:
-    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence
-    and what it answers."""
-    parts = [
-        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; "
-        "`grpo-edu figures --check` makes the data anew.\n"
-    ]
-    for figured in FIGURES.values():
-        lines = [f"## {figured.title}", f"![{figured.alt}]({figured.name}.png)"]
-        lines.append(
-            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · "
-            f"[SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
-        )
-        parts.append("\n\n".join(lines) + "\n")
-    with replacing(out / "README.md") as target:
-        target.write_text("\n".join(parts), encoding="utf-8")
-    return out / "README.md"
 
 
 def check(figured: Figured, out: Path) -> list[str]:

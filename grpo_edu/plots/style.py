@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
 from importlib import resources
@@ -101,10 +101,17 @@ NIGHT = LinearSegmentedColormap.from_list(
 )
 
 
-def styled(theme: Theme = "light") -> AbstractContextManager[Any]:
-    """The package's style sheet as a context; the reader's own settings stay as they are."""
+def styled(
+    theme: Theme = "light", own: Mapping[str, Any] | None = None
+) -> AbstractContextManager[Any]:
+    """The package's style sheet as a context; the reader's own settings stay as they are.
+
+    Args:
+        theme: light or dark pages.
+        own: settings of matplotlib that come last.
+    """
     sheet = Path(str(resources.files("grpo_edu"))) / "plots" / "grpo_edu.mplstyle"
-    return matplotlib.style.context([sheet, DARK] if theme == "dark" else [sheet])
+    return matplotlib.style.context([sheet, DARK if theme == "dark" else {}, dict(own or {})])
 
 
 def picture(function: Callable[P, R]) -> Callable[P, R]:
