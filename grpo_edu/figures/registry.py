@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from ..checks import checked
@@ -87,11 +88,14 @@ class Figured:
     dark: bool = False
     frames: Callable[[pd.DataFrame], Iterator[Figure]] | None = None
 
-    def draw(self, table: pd.DataFrame, theme: Theme = "light") -> Figure:
+    def draw(self, table: pd.DataFrame, layout: Layout = AS_COMMITTED) -> Figure:
         """The picture of a table, its title above, its evidence and the command that makes it
         below; a line of evidence that the drawing wrote stays."""
-        with styled(theme):
-            return self._finished(self.drawing(table))
+        with layout.styled():
+            picture = self.drawing(table)
+            if layout.width is not None:
+                picture.set_figwidth(layout.width)
+            return self._finished(picture)
 
     def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
         """The pictures of the animation, with the same title and foot."""
@@ -187,7 +191,7 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
     if figured.dark:
         written += draw_as(figured, table, out, formats, Layout("dark"))
     if figured.frames and "png" in formats:
-        written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
+        written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
 
@@ -201,7 +205,8 @@ def draw_as(
         path = out / f"{figured.name}{'_dark' if layout.theme == 'dark' else ''}.{ending}"
         picture = figured.draw(table, layout)
         with layout.styled(), replacing(path) as target:
-            picture.savefig(target, format=ending, metadata=FORMATS[ending])
+            dots = 72 if ending == "svg" else rcParams["savefig.dpi"]  # SVG: of pixel layers
+            picture.savefig(target, format=ending, dpi=dots, metadata=FORMATS[ending])
         written.append(path)
     return written
 
