@@ -608,7 +608,7 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
     assert (
-        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip"
+        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, stepper"
         in wrong.output
     )
 
