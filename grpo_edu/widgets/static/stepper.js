@@ -114,13 +114,14 @@ function exact(x) {
 }
 const digits = (x) => {
   const size = Math.abs(x);
+  if (x !== 1 && Math.abs(x - 1) < 0.001) return String(Number(x.toPrecision(7)));
   const text = size > 0 && size < 1e-4 ? size.toExponential(1).replace("e-", "e−") : null;
   return (x < 0 ? "−" : "") + (text ?? String(Number(size.toPrecision(4))));
 };
 const inSum = (x) => (x < 0 ? `(${exact(x)})` : exact(x));
 const plus = (xs) => xs.map(inSum).join(" + ");
 const meanOf = (xs) => `(${plus(xs)})/${xs.length}`;
-const squares = (xs, m) => xs.map((x) => `${inSum(x - m)}²`).join(" + ");
+const squares = (xs, m) => xs.map((x) => `(${exact(x - m)})²`).join(" + ");
 const and = (xs) =>
   xs.length < 2 ? xs.join("") : `${xs.slice(0, -1).join(", ")} and ${xs[xs.length - 1]}`;
 const tidy = (x) => (Math.abs(x) < 1e-13 ? 0 : x);
@@ -407,48 +408,54 @@ function tokenRatio(c) {
   };
 }
 
-// Which side of the band a ratio is on, as an inequality, and whether the clip takes its gradient.
-function sideOf(symbol, ratio, A, { eps_low, eps_high }) {
-  if (ratio > 1 + eps_high)
-    return { text: `${symbol} = ${digits(ratio)} > 1 + ${number(eps_high)}`, cut: A > 0 };
-  if (ratio < 1 - eps_low)
-    return { text: `${symbol} = ${digits(ratio)} < 1 − ${number(eps_low)}`, cut: A < 0 };
-  const band = `1 − ${number(eps_low)} ≤ ${symbol} = ${digits(ratio)} ≤ 1 + ${number(eps_high)}`;
-  return { text: band, inside: true };
+// Where a ratio is against the band of the clip, and whether the clip takes its gradient.
+function sideOf(ratio, A, { eps_low, eps_high }) {
+  const high = `1 + ${number(eps_high)}`;
+  const low = `1 − ${number(eps_low)}`;
+  if (ratio > 1 + eps_high) return { relation: `> ${high}`, bound: high, cut: A > 0 };
+  if (ratio < 1 - eps_low) return { relation: `< ${low}`, bound: low, cut: A < 0 };
+  return { relation: `is between ${low} and ${high}`, inside: true };
 }
 const signText = (A) => ({ 1: "A > 0", "-1": "A < 0", 0: "A = 0" })[Math.sign(A)];
-const wholeSide = (c) => {
-  const symbol = c.spec.surrogate.name === "sequence_product" ? "ρ_i" : "s";
-  return sideOf(symbol, c.at(c.ratio), c.A, c.spec.surrogate);
-};
+const UP = ["good (A > 0)", "rise", "at most", "above", "up"];
+const DOWN = ["bad (A < 0)", "fall", "at least", "below", "down"];
+
+// Why the clip takes a gradient: whose ratio it is, the ratio, and who loses the gradient.
+function cutText(c, { bound }, whose, outcome) {
+  const [kind, go, limit, beyond, way] = c.A > 0 ? UP : DOWN;
+  return `${c.Who} is ${kind}, so the ${whose} may ${go} to ${bound} ${limit}. It is ${digits(c.at(c.ratio))}, already ${beyond} that, so the clip stops the push ${way}. ${outcome}`;
+}
+const keptText = (side, whose, who) =>
+  side.inside
+    ? `The ${whose} is inside the band of the clip: ${who} the gradient.`
+    : `The ${whose} is outside the band of the clip, but the push leads back into it: ${who} the gradient.`;
+const gateText = (c, left, side) =>
+  `${left} ${side.relation}, ${signText(c.A)} → g = ${number(c.at(c.gate))}`;
+
 function wholeGate(c) {
-  const side = wholeSide(c);
-  const all = `all ${c.length} tokens`;
-  const reason = side.inside
-    ? `the ratio of the answer is inside the band, so ${all} keep their gradient.`
-    : `the ratio of the answer is outside the band, but the push leads back to it, so ${all} keep their gradient.`;
-  const more = { 1: "more", "-1": "less" }[Math.sign(c.A)] ?? "";
+  const side = sideOf(c.at(c.ratio), c.A, c.spec.surrogate);
+  const whose = "ratio of the whole answer";
+  const outcome = `All ${c.length} tokens share this one ratio, so all ${c.length} get gate 0: also those whose own probability did not change.`;
   return {
-    math: `${geometricText(c).split(" = ").slice(0, 2).join(" = ")} → ${side.text}, ${signText(c.A)} → g = ${number(c.at(c.gate))}`,
+    math: gateText(c, RATIO_STEPS[c.spec.surrogate.name](c).math, side),
     say: side.cut
-      ? `The clip takes the gradient of the whole answer. The answer as a whole is already ${more} likely than the band allows, and ${signText(c.A)} would push it further. Its ${c.length} tokens share one ratio, so ${all} get gate 0, also those whose probability did not change.`
-      : `${c.Who}: ${reason}`,
+      ? cutText(c, side, whose, outcome)
+      : keptText(side, whose, `all ${c.length} tokens keep`),
   };
 }
 function tokenGate(c) {
-  const side = sideOf("ρ", c.at(c.ratio), c.A, c.spec.surrogate);
-  const g = number(c.at(c.gate));
-  const kept = side.inside
-    ? "The ratio is inside the band: the token keeps its gradient."
-    : "The ratio is outside the band, but the push leads back to it: the token keeps its gradient.";
-  const cap = c.A < 0 && c.at(c.ratio) > c.spec.surrogate.cap;
-  const more = c.A > 0 ? "more" : "less";
-  const taken = cap
-    ? `The ratio is above the cap ${number(c.spec.surrogate.cap)}: the token loses its gradient.`
-    : `The token is already ${more} likely than the band allows, and ${signText(c.A)} would push it further. The clip takes the gradient of this token alone: the other tokens of ${c.who} have ratios of their own.`;
+  const side = sideOf(c.at(c.ratio), c.A, c.spec.surrogate);
+  const capped = c.A < 0 && c.at(c.ratio) > c.spec.surrogate.cap;
+  const whose = `ratio of token ${c.t + 1}`;
+  const outcome = `Only this token gets gate 0: the other tokens of ${c.who} have ratios of their own.`;
+  const text = side.cut
+    ? cutText(c, side, whose, outcome)
+    : keptText(side, whose, "the token keeps");
   return {
-    math: `${side.text}, ${signText(c.A)} → g = ${g}`,
-    say: c.at(c.gate) === 0 ? taken : kept,
+    math: gateText(c, `ρ = ${digits(c.at(c.ratio))}`, side),
+    say: capped
+      ? `The ratio is above the cap ${number(c.spec.surrogate.cap)}: the token loses its gradient.`
+      : text,
   };
 }
 const GATE_STEPS = {
@@ -674,19 +681,18 @@ function facts(r, s, stage, i) {
   const plain =
     centred !== null &&
     !["decoupled_rewards", "pass_at_k", "live_group_mean"].includes(r.spec.baseline.name);
+  const A = r.advantage[i][0];
+  const divides = centred !== null && has("scale") && !r.spec.scale.name.endsWith("whiten");
+  const scale = divides && tidy(A) !== 0 ? centred / A : null;
   const entries = [
-    ["reward", "r", has("reward") ? r.rewards[i] : null],
     [
       "baseline",
       nameOf(s, "baseline"),
       has("baseline") && plain ? tidy(r.rewards[i] - centred) : null,
     ],
     ["centred", nameOf(s, "centred"), has("centred") ? centred : null],
-    [
-      "advantage",
-      "A",
-      r.advantage[i].every((a) => a === r.advantage[i][0]) ? tidy(r.advantage[i][0]) : null,
-    ],
+    ["scale", nameOf(s, "scale"), scale],
+    ["advantage", "A", r.advantage[i].every((a) => a === A) ? tidy(A) : null],
     ["ratio", "s", ONE_S.includes(r.spec.surrogate.name) ? r.ratio[i][0] : null],
     ["share", "share", sum(r.share[i])],
   ];
@@ -706,8 +712,10 @@ function cutNote(r, s, stage, i) {
   const cut = r.gate[i].flatMap((_, t) => (isCut(r, i, t) ? [t + 1] : []));
   if (cut.length === 0) return "";
   const c = contextOf(r, { ...s, token: [i, cut[0] - 1] });
-  if (ONE_S.includes(r.spec.surrogate.name) && r.spec.surrogate.name !== "gmpo")
-    return `whole answer cut: ${wholeSide(c).text}, ${signText(c.A)}`;
+  if (ONE_S.includes(r.spec.surrogate.name) && r.spec.surrogate.name !== "gmpo") {
+    const { relation } = sideOf(c.at(c.ratio), c.A, r.spec.surrogate);
+    return `whole answer cut: s = ${digits(c.at(c.ratio))} ${relation}, ${signText(c.A)}`;
+  }
   return `cut: token ${and(cut)}`;
 }
 
@@ -755,8 +763,8 @@ function panel(r, s, stage, largest) {
     return `<section data-recipe="${escaped(r.name)}">${head}<p class="message" role="alert">${escaped(r.error)}</p></section>`;
   const { formula, math, say } = stageText(r, s, stage);
   const shows = CELL_WORDS[stage]
-    ? `Each box is a token and shows ${CELL_WORDS[stage]}.`
-    : "Each box is a token; its number comes with the advantage.";
+    ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: orange up, purple down.`
+    : "Each box is a token. It fills in from the advantage on.";
   return `<section data-recipe="${escaped(r.name)}">${head}
     <div class="formula push">${r.spec.formula}</div><div class="formula stage">${stage === "push" ? "" : formula}</div>
     <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
@@ -850,7 +858,7 @@ const controls = ({ specs, presets }) =>
 const numberOf = (key, text, label, i, more, asked) =>
   `<label${asked ? ` data-need="${asked}"` : ""}>${text}<input type="number" ${attributes(key, label, i)} ${more}></label>`;
 const PROBABILITY = 'min="0.01" max="1" step="0.01"';
-const tokenRow = `<div class="bar editor"><b>one token</b>
+const tokenRow = `<p class="soft">Click a token to choose it. Drag it up or down to change its new probability.</p><div class="bar editor"><b>one token</b>
   ${numberOf("row", "answer", "answer of the token", undefined, 'min="1" step="1"')}
   ${numberOf("place", "token", "place of the token", undefined, 'min="1" step="1"')}
   ${numberOf("old", "old probability", "old probability of the token", undefined, PROBABILITY)}
