@@ -10,7 +10,6 @@ import {
   escaped,
   explorer,
   field,
-  mark,
   number,
   parse,
   percent,
@@ -701,7 +700,7 @@ function facts(r, s, stage, i) {
     .map(([key, name, value]) => {
       const text = key === "share" ? percent(tidy(value)) : exact(value);
       const state = reached(stage, key) ? "reached" : "ahead";
-      return `<span class="fact ${key === stage ? "lit" : state}">${escaped(name)} ${state === "ahead" ? "?" : text}</span>`;
+      return `<span class="fact ${key} ${key === stage ? "lit" : state}">${escaped(name)} ${state === "ahead" ? "?" : text}</span>`;
     })
     .join(" ");
 }
@@ -728,12 +727,12 @@ function strip(r, s, stage, largest) {
     const label = `${r.name}: answer ${i + 1}, token ${t + 1}: ${cellText(r, stage, i, t) || "nothing yet"}${cut ? ", cut" : ""}`;
     const classes = `cell${here ? " here" : ""}${cut ? " cut" : ""}${reached(stage, "advantage") ? "" : " ahead"}`;
     return `<button type="button" tabindex="-1" class="${classes}" ${attributes("cell", label, `${i},${t}`)}
-      data-push="${r.push[i][t]}" style="background-color: ${colour(x, largest)}">${cellText(r, stage, i, t)}</button>`;
+      data-push="${r.push[i][t]}" style="background-color: ${colour(x, largest)}"><span>${cellText(r, stage, i, t)}</span></button>`;
   };
   return s.old
     .map((row, i) => {
       const note = cutNote(r, s, stage, i);
-      return `<div class="answer" data-row="${i}"><div class="facts"><b>answer ${i + 1} ${escaped(mark(s.rewards[i]))}</b>
+      return `<div class="answer" data-row="${i}"><div class="facts"><b>answer ${i + 1} · reward ${exact(s.rewards[i])}</b>
       ${facts(r, s, stage, i)}${note ? `<span class="note">${note}</span>` : ""}</div>
       <div class="cells" style="--widest: ${widest}">${row.map((_, t) => cell(i, t)).join("")}</div></div>`;
     })
@@ -766,7 +765,8 @@ function panel(r, s, stage, largest) {
     ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: orange up, purple down.`
     : "Each box is a token. It fills in from the advantage on.";
   return `<section data-recipe="${escaped(r.name)}">${head}
-    <div class="formula push">${r.spec.formula}</div><div class="formula stage">${stage === "push" ? "" : formula}</div>
+    <div class="formulas"><div class="formula push">${r.spec.formula}</div>
+    <div class="formula stage">${stage === "push" ? "" : formula}</div></div>
     <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
     <p class="soft shows">${shows}</p><div class="strip">${strip(r, s, stage, largest)}</div></section>`;
 }
@@ -794,7 +794,7 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  picture.innerHTML = `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div class="panels" style="--count: ${results.length}">
+  picture.innerHTML = `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div class="panels${reached(stage, "advantage") ? " late" : ""}" style="--count: ${results.length}">
     ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
   picture.querySelectorAll("section").forEach((section) => light(section, stage));
   root.classList.toggle("compact", s.compact);
