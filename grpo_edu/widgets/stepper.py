@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import torch
@@ -167,27 +168,41 @@ def advantage_stages(recipe: Recipe) -> list[tuple[str, str, str]]:
     return [before[0], *shaping, *before[1:], *after, last]
 
 
+def where(formula: str, own: Sequence[tuple[str, str]] = ()) -> str:
+    """What the symbols of a formula mean, as HTML."""
+    used = [(symbol, words) for symbol, pattern, words in formulas.SYMBOLS if pattern in formula]
+    if "ddof=1" in formula:
+        used.append((r"\mathrm{ddof}=1", "the squares are divided by their number less 1"))
+    lines = dict([*own, *used])
+    return "; ".join(f"{formulas.mathml(s)} {escape(words)}" for s, words in lines.items())
+
+
+def stage(key: str, name: str, formula: str | Sequence[Part], means: str) -> dict[str, str]:
+    """A stage as JavaScript reads it, its formula as MathML."""
+    return {"key": key, "name": name, "formula": formulas.mathml(formula), "where": means}
+
+
 def stages(recipe: Recipe) -> list[dict[str, str]]:
-    """Every stage: its key and name, and its formula as MathML."""
+    """Every stage: its key and name, its formula, and what the symbols mean."""
     made = []
     for key, name, latex in advantage_stages(recipe):
         left = r"r\leftarrow " if key == "shaping" else "A_{it}="
-        made.append({"key": key, "name": name, "formula": formulas.mathml(left + latex)})
-    for line in formulas.definitions(recipe):
-        if line.factor in FACTORS[1:]:
-            parts = [Part(line.factor, line.symbol), Part(None, "=" + line.latex)]
-            name = {"gate": "clip or gate"}.get(line.factor, line.factor)
-            made.append({"key": line.factor, "name": name, "formula": formulas.mathml(parts)})
-    made.sort(key=lambda stage: stage["key"] == "W")
+        made.append(stage(key, name, left + latex, where(latex)))
+    factors = [line for line in formulas.definitions(recipe) if line.factor in FACTORS]
+    for line in sorted(factors[1:], key=lambda line: line.factor == "W"):
+        parts = [Part(line.factor, line.symbol), Part(None, "=" + line.latex)]
+        name = {"gate": "clip or gate"}.get(str(line.factor), str(line.factor))
+        made.append(stage(str(line.factor), name, parts, where(line.latex)))
     push = formulas.push_parts(recipe)
     if recipe.kl is not None:
-        kl = formulas.mathml([Part("kl", r"\mathrm{KL}_{it}=-"), push[-1]])
-        made.append({"key": "kl", "name": "KL", "formula": kl})
+        parts = [Part("kl", r"\mathrm{KL}_{it}=-"), push[-1]]
+        made.append(stage("kl", "KL", parts, where(push[-1].latex)))
+    own = [(line.symbol, line.words) for line in factors]
     share = r"\mathrm{share}_{it}=\frac{\mathrm{push}_{it}}{\sum_{j,s}|\mathrm{push}_{js}|}"
     return [
         *made,
-        {"key": "push", "name": "push", "formula": formulas.mathml(push)},
-        {"key": "share", "name": "share", "formula": formulas.mathml(share)},
+        stage("push", "push", push, where("", own)),
+        stage("share", "share", share, "the part of all pushes of the step that this token has"),
     ]
 
 

@@ -159,7 +159,7 @@ const spread = (xs, ddof) =>
 
 const plainReward = ({ Who, rewards, i }) => ({
   math: `r = ${exact(rewards[i])}`,
-  say: `${Who} got reward ${exact(rewards[i])}. A reward says how good the whole answer is; the question is what it says about each token.`,
+  say: `${Who} got reward ${exact(rewards[i])}. A reward says how good the whole answer (completion) is. The steps show what follows for each of its tokens.`,
 });
 const REWARD_STEPS = {
   process_supervision: ({ Who, tokenReward, i }) => {
@@ -269,13 +269,22 @@ const CENTRED_STEPS = {
     };
   },
 };
-function difference({ at, rewards, centred, Who }) {
+const COMPARED = {
+  greedy: ["r(greedy)", "the greedy answer"],
+  leave_one_out: ["mean of the others", "the mean of the others"],
+};
+function difference({ spec, at, rewards, centred, Who }) {
+  const [left, whom] = COMPARED[spec.baseline.name] ?? ["mean", "the mean"];
   const own = at(rewards);
   const c = at(centred);
-  const where = { 1: `${exact(c)} better than`, "-1": `${exact(-c)} worse than`, 0: "as good as" };
+  const where = {
+    1: `${exact(c)} better than ${whom}`,
+    "-1": `${exact(-c)} worse than ${whom}`,
+    0: `as good as ${whom}`,
+  };
   return {
-    math: `${exact(own)} − ${exact(own - c)} = ${exact(c)}`,
-    say: `${Who} is ${where[Math.sign(c)]} what it is compared with.`,
+    math: `r − ${left} = ${exact(own)} − ${inSum(own - c)} = ${exact(c)}`,
+    say: `${Who} is ${where[Math.sign(c)]}.`,
   };
 }
 
@@ -284,7 +293,7 @@ const SCALE_STEPS = {
     math: spread(peers, spec.scale.ddof),
     say: isDead(peers)
       ? "All answers got the same reward: there is nothing to compare, and the advantage will be 0."
-      : `The standard deviation says how far the rewards lie from their mean. A question that is almost always or almost never solved has a small one, so dividing by it makes its answers count more.`,
+      : "The standard deviation (std) says how far the rewards lie from their mean. A question that is almost always or almost never solved has a small one, so dividing by it makes its answers count more.",
   }),
   batch_std: ({ rewards, spec }) => ({
     math: spread(rewards, spec.scale.ddof),
@@ -558,12 +567,12 @@ const factorsOf = (c) => [
       ]),
   ...(c.spec.correction ? [["c", c.at(c.correction)]] : []),
 ];
-const pushed = (x) =>
-  ({
-    1: "The step makes this token more likely.",
-    "-1": "The step makes this token less likely.",
-    0: "The step leaves this token as it is.",
-  })[Math.sign(x)];
+function pushed(c, x) {
+  if (x > 0) return "The step makes this token more likely.";
+  if (x < 0) return "The step makes this token less likely.";
+  const because = c.A === 0 ? "its advantage is 0" : "its gate is 0";
+  return `The step does not push this token, because ${c.taken ? because : "a filter took the answer out"}.`;
+}
 
 const STEPS = {
   reward: (c) => (REWARD_STEPS[c.spec.baseline.name] ?? plainReward)(c),
@@ -607,7 +616,7 @@ const STEPS = {
     const x = c.at(c.push);
     return {
       math: `${factors.map(([name]) => name).join(" · ")}${c.spec.kl ? " + KL" : ""} = ${factors.map(([, v]) => inKl(v)).join(" · ")}${kl} = ${digits(x)}`,
-      say: `The push is the gradient of the loss by the log-probability of token ${c.t + 1}, with its sign turned. ${pushed(x)}`,
+      say: `The push says how hard this step changes the log-probability of token ${c.t + 1}: up where it is positive, down where it is negative. ${pushed(c, x)}`,
     };
   },
   share: (c) => ({
@@ -667,7 +676,12 @@ function cellText(r, stage, i, t) {
   const x = tidy(r[stage][i][t]);
   if (stage === "share") return percent(x).replace(" ", "");
   if (x !== 1 && Math.abs(x - 1) < 0.1) return x.toFixed(3);
-  return (x < 0 ? "−" : "") + String(Number(Math.abs(x).toPrecision(2))).replace(/^0\./, ".");
+  const size = Math.abs(x);
+  const text =
+    size > 0 && size < 0.001
+      ? size.toExponential(0).replace("e-", "e−")
+      : String(Number(size.toPrecision(2))).replace(/^0\./, ".");
+  return (x < 0 ? "−" : "") + text;
 }
 
 const isCut = (r, i, t) => r.gate[i][t] === 0 && tidy(r.advantage[i][t]) !== 0;
@@ -741,8 +755,8 @@ function strip(r, s, stage, largest) {
 
 function stageText(r, s, stage) {
   const own = r.spec.stages.find((x) => x.key === stage);
-  if (!own) return { formula: "", math: "", say: NOT_HERE[stage] };
-  return { formula: own.formula, ...STEPS[stage](contextOf(r, s)) };
+  if (!own) return { formula: "", where: "", math: "", say: NOT_HERE[stage] };
+  return { formula: own.formula, where: own.where, ...STEPS[stage](contextOf(r, s)) };
 }
 
 const CELL_WORDS = {
@@ -760,13 +774,14 @@ function panel(r, s, stage, largest) {
   const head = `<h4>${escaped(r.spec.label)} <span class="soft">${escaped(r.spec.title)}</span></h4>`;
   if (r.error)
     return `<section data-recipe="${escaped(r.name)}">${head}<p class="message" role="alert">${escaped(r.error)}</p></section>`;
-  const { formula, math, say } = stageText(r, s, stage);
+  const { formula, where, math, say } = stageText(r, s, stage);
   const shows = CELL_WORDS[stage]
     ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: orange up, purple down.`
     : "Each box is a token. It fills in from the advantage on.";
   return `<section data-recipe="${escaped(r.name)}">${head}
     <div class="formulas"><div class="formula push">${r.spec.formula}</div>
     <div class="formula stage">${stage === "push" ? "" : formula}</div></div>
+    <p class="soft where">${where}</p>
     <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
     <p class="soft shows">${shows}</p><div class="strip">${strip(r, s, stage, largest)}</div></section>`;
 }
