@@ -101,7 +101,7 @@ def open_page(browser, tmp_path):
             ),
         )
         page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
-        page.locator("svg").first.wait_for()
+        page.locator(".grpo-explorer .picture > *").first.wait_for()
         pages.append(page)
         return page
 

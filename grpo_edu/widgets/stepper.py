@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -168,13 +169,20 @@ def advantage_stages(recipe: Recipe) -> list[tuple[str, str, str]]:
     return [before[0], *shaping, *before[1:], *after, last]
 
 
+DDOF = r"\mathrm{ddof}=1"
+LESS = "the sum of squares is divided by one less than the number of its terms"
+SYMBOLS = (*formulas.SYMBOLS, (DDOF, DDOF, LESS))
+
+
 def where(formula: str, own: Sequence[tuple[str, str]] = ()) -> str:
-    """What the symbols of a formula mean, as HTML."""
-    used = [(symbol, words) for symbol, pattern, words in formulas.SYMBOLS if pattern in formula]
-    if "ddof=1" in formula:
-        used.append((r"\mathrm{ddof}=1", "the squares are divided by their number less 1"))
-    lines = dict([*own, *used])
-    return "; ".join(f"{formulas.mathml(s)} {escape(words)}" for s, words in lines.items())
+    """What the symbols of a formula mean, as HTML. A prompt is called a question here, and a
+    completion an answer."""
+    used = [(symbol, words) for symbol, pattern, words in SYMBOLS if pattern in formula]
+    plain = {
+        symbol: words.replace("completion", "answer").replace("prompt", "question")
+        for symbol, words in [*own, *used]
+    }
+    return "; ".join(f"{formulas.mathml(s)} {escape(words)}" for s, words in plain.items())
 
 
 def stage(key: str, name: str, formula: str | Sequence[Part], means: str) -> dict[str, str]:
@@ -192,7 +200,9 @@ def stages(recipe: Recipe) -> list[dict[str, str]]:
     for line in sorted(factors[1:], key=lambda line: line.factor == "W"):
         parts = [Part(line.factor, line.symbol), Part(None, "=" + line.latex)]
         name = {"gate": "clip or gate"}.get(str(line.factor), str(line.factor))
-        made.append(stage(str(line.factor), name, parts, where(line.latex)))
+        of_gate = factors if line.factor == "gate" else []
+        used = [(x.symbol, x.words) for x in of_gate if x.symbol in line.latex]
+        made.append(stage(str(line.factor), name, parts, where(line.latex, used)))
     push = formulas.push_parts(recipe)
     if recipe.kl is not None:
         parts = [Part("kl", r"\mathrm{KL}_{it}=-"), push[-1]]
@@ -222,6 +232,12 @@ def step_spec(recipe: Recipe) -> dict[str, Any]:
         "stages": stages(recipe),
         "needs": needs(recipe),
     }
+
+
+@cache
+def catalog_specs() -> dict[str, dict[str, Any]]:
+    """Every recipe of the catalog as the stepper reads it."""
+    return {name: step_spec(recipe) for name, recipe in catalog.RECIPES.items()}
 
 
 def colours() -> str:
@@ -286,13 +302,14 @@ class Stepper(Explorer):
     ) -> None:
         if preset not in PRESETS:
             raise ValueError(f"preset is {preset!r}: expected one of {', '.join(PRESETS)}.")
-        self._by_name = {**catalog.RECIPES, **{r.name: r for r in recipes if isinstance(r, Recipe)}}
+        own = {r.name: r for r in recipes if isinstance(r, Recipe)}
+        self._by_name = {**catalog.RECIPES, **own}
         start = {name: value for name, value in PRESETS[preset].items() if name != "caption"}
         if rewards is not None or lengths is not None:
-            own = start["rewards"] if rewards is None else rewards
-            start = batch_state(own, [4] * len(own) if lengths is None else lengths)
+            given = start["rewards"] if rewards is None else rewards
+            start = batch_state(given, [4] * len(given) if lengths is None else lengths)
         super().__init__(
-            specs={name: step_spec(recipe) for name, recipe in self._by_name.items()},
+            specs={**catalog_specs(), **{name: step_spec(recipe) for name, recipe in own.items()}},
             recipes=[r.name if isinstance(r, Recipe) else r for r in recipes],
             preset=preset,
             **{**start, **state},

@@ -118,6 +118,7 @@ const digits = (x) => {
   return (x < 0 ? "−" : "") + (text ?? String(Number(size.toPrecision(4))));
 };
 const inSum = (x) => (x < 0 ? `(${exact(x)})` : exact(x));
+const inQuotient = (x) => (exact(x).match(/[/−]/) ? `(${exact(x)})` : exact(x));
 const plus = (xs) => xs.map(inSum).join(" + ");
 const meanOf = (xs) => `(${plus(xs)})/${xs.length}`;
 const squares = (xs, m) => xs.map((x) => `(${exact(x - m)})²`).join(" + ");
@@ -252,7 +253,9 @@ const CENTRED_STEPS = {
     const term = (_, k) => {
       const part = rows.map((j) => batch.parts[j][k]);
       const std = spreadOf(part, spec.baseline.ddof);
-      return std > 0 ? `(${exact(batch.parts[i][k])} − ${exact(mean(part))})/${exact(std)}` : "0";
+      return std > 0
+        ? `(${exact(batch.parts[i][k])} − ${exact(mean(part))})/${inQuotient(std)}`
+        : "0";
     };
     return {
       math: `${batch.parts[0].map(term).join(" + ")} = ${digits(at(centred))}`,
@@ -263,6 +266,11 @@ const CENTRED_STEPS = {
     const live = batch.rows.filter(
       (i) => !isDead(batch.members.get(batch.group[i]).map((j) => rewards[j])),
     );
+    if (live.length === 0)
+      return {
+        math: "r − mean = 0",
+        say: "No question has a signal: all its answers got the same reward.",
+      };
     return {
       math: `N/N_live · (r − mean) = ${batch.rows.length}/${live.length} · (${exact(at(rewards))} − ${exact(mean(peers))}) = ${exact(at(centred))}`,
       say: "The difference is made larger where some questions have no signal, to make up for them.",
@@ -350,7 +358,7 @@ const ADVANTAGE_STEPS = {
   process_supervision(c) {
     const pool = steps(c);
     const std = spreadOf(pool, c.spec.baseline.ddof);
-    const terms = later(c).map((x) => `(${exact(x)} − ${exact(mean(pool))})/${exact(std)}`);
+    const terms = later(c).map((x) => `(${exact(x)} − ${exact(mean(pool))})/${inQuotient(std)}`);
     return {
       math: `A = ${std > 0 && terms.length ? terms.join(" + ") : "0"} = ${digits(c.A)}`,
       say: `A token is credited with the steps that end at it or after it. ${direction(c.A, `token ${c.t + 1} of ${c.who}`)}`,
@@ -371,7 +379,7 @@ function scaledAdvantage({ spec, at, centred, A, who }) {
   const whom = `every token of ${who}`;
   const middle = spec.scale.name.endsWith("whiten")
     ? `(${digits(c)} − mean)/std`
-    : `${inSum(c)} / ${exact(c / A)}`;
+    : `${inQuotient(c)} / ${inQuotient(c / A)}`;
   if (spec.scale.name === "unscaled")
     return {
       math: `A = ${exact(A)}`,
@@ -574,6 +582,11 @@ function pushed(c, x) {
   return `The step does not push this token, because ${c.taken ? because : "a filter took the answer out"}.`;
 }
 
+const leftOut = ({ who }) => ({
+  math: "W = 0",
+  say: `The recipe leaves ${who} out of the batch: every answer to its question got the same reward.`,
+});
+
 const STEPS = {
   reward: (c) => (REWARD_STEPS[c.spec.baseline.name] ?? plainReward)(c),
   shaping: (c) => (SHAPING_STEPS[c.spec.rewards[0].name] ?? otherShaping)(c),
@@ -584,18 +597,14 @@ const STEPS = {
       ? stepScale(c)
       : (SCALE_STEPS[c.spec.scale.name] ?? otherScale)(c),
   advantage: (c) => (ADVANTAGE_STEPS[c.spec.baseline.name] ?? scaledAdvantage)(c),
-  ratio: (c) => (RATIO_STEPS[c.spec.surrogate.name] ?? tokenRatio)(c),
-  gate: (c) => (GATE_STEPS[c.spec.surrogate.name] ?? tokenGate)(c),
+  ratio: (c) => (c.taken ? (RATIO_STEPS[c.spec.surrogate.name] ?? tokenRatio)(c) : leftOut(c)),
+  gate: (c) => (c.taken ? (GATE_STEPS[c.spec.surrogate.name] ?? tokenGate)(c) : leftOut(c)),
   correction: (c) => ({
     math: `c = ${digits(c.at(c.correction))}, from π_old/π_sampler = ${digits(c.s.old[c.i][c.t])}/${digits(c.s.sampler[c.i][c.t])}`,
     say: "The engine that sampled the answers gave slightly other probabilities; this factor makes up for it.",
   }),
   W(c) {
-    if (!c.taken)
-      return {
-        math: "W = 0",
-        say: `A filter took ${c.who} out: every answer to its question got the same reward.`,
-      };
+    if (!c.taken) return leftOut(c);
     const [text, say] = (W_STEPS[c.spec.aggregation.name] ?? otherW)(c);
     return { math: `W = ${text ? `${text} = ` : ""}${digits(c.at(c.W))}`, say };
   },
@@ -620,8 +629,14 @@ const STEPS = {
     };
   },
   share: (c) => ({
-    math: `${digits(c.at(c.push))} / ${digits(c.total)} = ${percent(c.at(c.share))}`,
-    say: `All pushes of the step have the size ${digits(c.total)} together. ${c.Who} has ${percent(tidy(sum(c.share[c.i])))} of it.`,
+    math:
+      c.total > 0
+        ? `${digits(c.at(c.push))} / ${digits(c.total)} = ${percent(c.at(c.share))}`
+        : "0",
+    say:
+      c.total > 0
+        ? `The sizes of all pushes of the step add up to ${digits(c.total)}. The tokens of ${c.who} have ${percent(tidy(sum(c.share[c.i])))} of it.`
+        : "No token of this step is pushed.",
   }),
 };
 const inKl = (x) => (x < 0 ? `(${digits(x)})` : digits(x));
