@@ -149,6 +149,15 @@ def test_a_recipe_has_the_inputs_that_it_needs_and_no_others(open_page, recipe, 
     assert sorted(name for name in names if "answer 2" not in name) == sorted(shown)
 
 
+def test_the_table_is_written_when_it_is_opened_and_follows_the_batch(open_page):  # noqa: F811
+    page = open_page(Stepper(["dr_grpo"], preset="two answers of four tokens"))
+    assert page.locator("tbody tr").count() == 0
+    page.get_by_label("the numbers as a table").click()
+    expect(page.locator("tbody tr")).to_have_count(8)
+    page.get_by_label("tokens of answer 2").fill("6")
+    expect(page.locator("tbody tr")).to_have_count(10)
+
+
 def test_every_recipe_steps_through_without_an_error_and_its_formulas_render(open_page):  # noqa: F811
     page = open_page(Stepper(["grpo"]))
     for name in RECIPES:
@@ -172,9 +181,11 @@ def test_every_recipe_steps_through_without_an_error_and_its_formulas_render(ope
         )
 
 
-@pytest.mark.parametrize("recipe", ["grpo", "gspo", "ppo(gae)", "gdpo"])
-def test_compact_needs_no_scrolling_in_a_frame_of_680_by_520(open_page, recipe):  # noqa: F811
-    page = open_page(Stepper([recipe], compact=True))
+@pytest.mark.parametrize(
+    "recipes", [["grpo"], ["gspo"], ["ppo(gae)"], ["gdpo"], ["grpo", "gspo"]], ids=" ".join
+)
+def test_compact_needs_no_scrolling_in_a_frame_of_680_by_520(open_page, recipes):  # noqa: F811
+    page = open_page(Stepper(recipes, compact=True))
     page.set_viewport_size({"width": 680, "height": 520})
     page.keyboard.press("Home")
     for _ in range(11):

@@ -208,7 +208,7 @@ const BASELINE_STEPS = {
   gae({ s, i, t, length }) {
     const next = t + 1 < length ? digits(s.value[i][t + 1]) : "0 (the answer ends)";
     return {
-      math: `V_t = ${digits(s.value[i][t])}, V_{t+1} = ${next}`,
+      math: `V(t) = ${digits(s.value[i][t])}, V(t+1) = ${next}`,
       say: "A second network, the value model, says which reward it expects before each token.",
     };
   },
@@ -241,7 +241,7 @@ const CENTRED_STEPS = {
     const reward = t + 1 === length ? rewards[i] : 0;
     const next = t + 1 < length ? s.value[i][t + 1] : 0;
     return {
-      math: `δ = r + γ·V_{t+1} − V_t = ${exact(reward)} + ${number(gamma)}·${digits(next)} − ${digits(s.value[i][t])} = ${digits(reward + gamma * next - s.value[i][t])}`,
+      math: `δ = r + γ·V(t+1) − V(t) = ${exact(reward)} + ${number(gamma)}·${digits(next)} − ${digits(s.value[i][t])} = ${digits(reward + gamma * next - s.value[i][t])}`,
       say: "This is how much better the token went than expected. The reward of the answer arrives at its last token.",
     };
   },
@@ -351,7 +351,7 @@ const ADVANTAGE_STEPS = {
     const next = t + 1 < length ? s.value[i][t + 1] : 0;
     const delta = (t + 1 === length ? rewards[i] : 0) + gamma * next - s.value[i][t];
     return {
-      math: `A = δ + γλ·A_{t+1} = ${digits(delta)} + ${number(gamma * lam)}·${digits(ahead)} = ${digits(at(centred))}`,
+      math: `A(t) = δ + γλ·A(t+1) = ${digits(delta)} + ${number(gamma * lam)}·${digits(ahead)} = ${digits(at(centred))}`,
       say: `Each token has an advantage of its own: its own surprise and, weaker and weaker, those that follow. ${direction(A, `token ${t + 1} of ${who}`)}`,
     };
   },
@@ -824,7 +824,7 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  picture.innerHTML = `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div class="panels${reached(stage, "advantage") ? " late" : ""}" style="--count: ${results.length}">
+  picture.innerHTML = `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div class="panels${results.length > 1 ? " two" : ""}${reached(stage, "advantage") ? " late" : ""}" style="--count: ${results.length}">
     ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
   picture.querySelectorAll("section").forEach((section) => light(section, stage));
   root.classList.toggle("compact", s.compact);
@@ -847,7 +847,7 @@ function draw(root, s, results) {
   });
   root.querySelector(".spoken").textContent =
     `Step ${keys.indexOf(stage) + 1} of ${keys.length}, ${nameOf(s, stage)}. ${told.join(" ")}`;
-  drawTable(root, s, good);
+  if (root.querySelector("details").open) drawTable(root, s, good);
 }
 
 function drawTable(root, s, good) {
@@ -1090,6 +1090,14 @@ function render({ model, el }) {
   picture.setAttribute("role", "group");
   picture.setAttribute("aria-label", "formula and tokens; the arrow keys step");
   picture.after(root.querySelector(".rows"));
+  root.querySelector("details").addEventListener("toggle", () => {
+    const s = stateOf(model);
+    drawTable(
+      root,
+      s,
+      answer(s).filter((r) => !r.error),
+    );
+  });
   const press = (event) => {
     if (!(event.key in KEYS) || event.target.closest?.("input, select, summary")) return;
     event.preventDefault();
