@@ -690,7 +690,7 @@ function cellText(r, stage, i, t) {
   if (!reached(stage, "advantage") || !r[stage]) return "";
   const x = tidy(r[stage][i][t]);
   if (stage === "share") return percent(x).replace(" ", "");
-  if (x !== 1 && Math.abs(x - 1) < 0.1) return x.toFixed(3);
+  if (x !== 1 && Math.abs(x - 1) < 0.1) return x.toFixed(3).replace(/^0\./, ".");
   const size = Math.abs(x);
   const text =
     size > 0 && size < 0.001
@@ -742,7 +742,8 @@ function cutNote(r, s, stage, i) {
   const c = contextOf(r, { ...s, token: [i, cut[0] - 1] });
   if (ONE_S.includes(r.spec.surrogate.name) && r.spec.surrogate.name !== "gmpo") {
     const { relation } = sideOf(c.at(c.ratio), c.A, r.spec.surrogate);
-    return `whole answer cut: s = ${digits(c.at(c.ratio))} ${relation}, ${signText(c.A)}`;
+    const because = `: s = ${digits(c.at(c.ratio))} ${relation}, ${signText(c.A)}`;
+    return `whole answer cut<span class="because">${escaped(because)}</span>`;
   }
   return `cut: token ${and(cut)}`;
 }
