@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from ..biases import difficulty_bias, length_bias
 from ..objective import axes
-from ..objective.advantages import batch_whiten, token_whiten, token_whiten_variance, unscaled
 from ..objective.advantages import given as given_advantage
+from ..objective.advantages import unscaled
 from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
@@ -18,7 +18,6 @@ from ..weights import token_weights
 from . import labels
 from .tables import LeftOut
 
-WHITENED = (batch_whiten, token_whiten, token_whiten_variance)  # z-scores: not only a division
 LOSS_AXES = {"surrogate", "aggregation", "baseline"}  # without one of these there are no weights
 NOT_COVERED = "not covered, see below"
 
@@ -205,7 +204,9 @@ def advantage_line(recipe: Recipe) -> str:
     if function is unscaled:
         scale = "not divided"
     else:
-        scale = f"then {formula}" if function in WHITENED else f"divided by {formula}"
+        scale = (
+            f"then {formula}" if getattr(function, "centres", False) else f"divided by {formula}"
+        )
     shaped = "".join(f"; reward: {axes.text(choice)}" for choice in recipe.rewards)
     groups = "".join(f"; only {axes.text(choice)}" for choice in recipe.filters)
     return f"{axes.text(recipe.baseline)}, {scale}{shaped}{groups}"
