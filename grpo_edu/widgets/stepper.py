@@ -65,8 +65,8 @@ def batch_state(
 MOVED = [[0.3, 0.2, 0.2, 0.14], [0.2, 0.14, 0.2, 0.24], [], [0.28, 0.2, 0.2, 0.2]]
 PRESETS: dict[str, dict[str, Any]] = {
     "one right answer of four": {
-        "caption": "Four answers to one question; only the first is right. The policy has moved "
-        "since it wrote them, so some tokens are more or less likely now.",
+        "caption": "Four answers to one question; only the first is right. The language model (the "
+        "policy) has changed since it wrote them: some tokens are more or less likely now.",
         **batch_state([1, 0, 0, 0], [4, 4, 4, 8], new=MOVED),
     },
     "two answers of four tokens": {
@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         **batch_state([1, 0], [4, 4], new=MOVED[:1]),
     },
     "the first update": {
-        "caption": "The policy has not moved yet: every token is as likely as it was, so every "
+        "caption": "The policy has not changed yet: every token is as likely as it was, so every "
         "ratio is 1 and nothing is clipped.",
         **batch_state([1, 0, 0, 0], [4, 4, 4, 8]),
     },

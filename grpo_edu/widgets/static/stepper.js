@@ -87,7 +87,8 @@ function fieldsOf(s, needs) {
   };
 }
 
-/* One answer per recipe: all that `pushOf` gives, or {name, error}. Throws on a state that is wrong. */
+/* One answer per recipe: all that `pushOf` gives, or {name, error}. Throws on a state that is
+   wrong. */
 export function answer(state) {
   check(state);
   return state.recipes.map((name) => {
@@ -128,8 +129,8 @@ const tidy = (x) => (Math.abs(x) < 1e-13 ? 0 : x);
 
 // ---- what each stage says of one token: {math, say} ----
 
-/* Everything that a stage looks at: the result and its spec, the token [i, t], the rows and rewards of
-   its group, and of all. */
+/* Everything that a stage looks at: the result and its spec, the token [i, t], the rows and
+   rewards of its group, and of all. */
 function contextOf(r, s) {
   const [i, t] = s.token;
   const rows = r.batch.members.get(s.group[i]);
@@ -156,11 +157,15 @@ const steps = ({ rows, tokenReward }) =>
   rows.flatMap((j) => tokenReward[j]).filter((x) => x !== null);
 const later = ({ tokenReward, i, t }) => tokenReward[i].slice(t).filter((x) => x !== null);
 const spread = (xs, ddof) =>
-  `std = √((${squares(xs, mean(xs))})/${ddof === 0 ? xs.length : `(${xs.length} − ${ddof})`}) = ${exact(spreadOf(xs, ddof))}`;
+  `std = √((${squares(xs, mean(xs))})/${ddof === 0 ? xs.length : `(${xs.length} − ${ddof})`}) = ` +
+  `${exact(spreadOf(xs, ddof))}`;
 
 const plainReward = ({ Who, rewards, i }) => ({
   math: `r = ${exact(rewards[i])}`,
-  say: `${Who} got reward ${exact(rewards[i])}. A reward says how good the whole answer (completion) is. The steps show what follows for each of its tokens.`,
+  say:
+    `${Who} got reward ${exact(rewards[i])}. A reward says how good the whole answer ` +
+    `(completion) is. The steps turn it into a push for each token: how hard one training step ` +
+    `moves the probability of that token.`,
 });
 const REWARD_STEPS = {
   process_supervision: ({ Who, tokenReward, i }) => {
@@ -169,19 +174,27 @@ const REWARD_STEPS = {
     );
     return {
       math: `step rewards: ${ends.join(", ") || "none"}`,
-      say: `${Who} is graded step by step: the last token of each step carries a reward of its own.`,
+      say:
+        `${Who} is graded step by step: the last token of each step carries a reward of its ` +
+        `own.`,
     };
   },
   decoupled_rewards: ({ Who, batch, i }) => ({
     math: batch.parts[i].map((x, k) => `r${"¹²³⁴"[k]} = ${exact(x)}`).join(", "),
-    say: `${Who} got one reward from each reward function, for example one for being right and one for its form.`,
+    say:
+      `${Who} got one reward from each reward function, for example one for being right and ` +
+      `one for its form.`,
   }),
 };
 
 const SHAPING_STEPS = {
   kl_in_token_reward: ({ spec, s, i, t, tokenReward, at }) => ({
-    math: `r_t − β · log(π_old/π_ref) = 0 − ${number(spec.rewards[0].beta)} · log(${digits(s.old[i][t])}/${digits(s.ref[i][t])}) = ${digits(at(tokenReward))}`,
-    say: "Every token pays a small price where the policy had left the reference policy; the reward of the answer comes on top at its last token.",
+    math:
+      `r_t − β · log(π_old/π_ref) = 0 − ${number(spec.rewards[0].beta)} · ` +
+      `log(${digits(s.old[i][t])}/${digits(s.ref[i][t])}) = ${digits(at(tokenReward))}`,
+    say:
+      "Every token pays a small price where the policy had left the reference policy; the " +
+      "reward of the answer comes on top at its last token.",
   }),
 };
 const otherShaping = ({ rewards, i }) => ({
@@ -192,16 +205,22 @@ const otherShaping = ({ rewards, i }) => ({
 const BASELINE_STEPS = {
   greedy: ({ batch, i }) => ({
     math: `r(greedy) = ${exact(batch.greedy[i])}`,
-    say: `The greedy answer, which always takes the most probable token, got ${exact(batch.greedy[i])}. It is what answers are compared with.`,
+    say:
+      `The greedy answer, which always takes the most probable token, got ` +
+      `${exact(batch.greedy[i])}. It is what answers are compared with.`,
   }),
   leave_one_out: ({ others, who }) => ({
     math: `mean of the others = ${meanOf(others)} = ${exact(mean(others))}`,
-    say: `The other answers to the question got ${and(others.map(exact))}: ${who} is compared with their mean, without itself.`,
+    say:
+      `The other answers to the question got ${and(others.map(exact))}: ${who} is compared ` +
+      `with their mean, without itself.`,
   }),
   length_weighted_mean({ rows, lengths, peers, at, rewards, centred }) {
     const products = rows.map((j, k) => `${lengths[j]}·${exact(peers[k])}`).join(" + ");
     return {
-      math: `mean = (${products})/(${rows.map((j) => lengths[j]).join(" + ")}) = ${exact(at(rewards) - at(centred))}`,
+      math:
+        `mean = (${products})/(${rows.map((j) => lengths[j]).join(" + ")}) = ` +
+        `${exact(at(rewards) - at(centred))}`,
       say: "The mean of the rewards counts an answer by its number of tokens.",
     };
   },
@@ -227,12 +246,16 @@ const BASELINE_STEPS = {
   }),
   pass_at_k: ({ peers }) => ({
     math: `c = ${peers.filter((x) => x > 0).length} right of G = ${peers.length}`,
-    say: "The recipe counts the right answers to the question: a wrong one matters only where few others are right.",
+    say:
+      "The recipe counts the right answers to the question: a wrong one matters only where " +
+      "few others are right.",
   }),
 };
 const groupMean = ({ peers }) => ({
   math: `mean = ${meanOf(peers)} = ${exact(mean(peers))}`,
-  say: `The ${peers.length} answers to this question got ${and(peers.map(exact))}. Their mean is ${exact(mean(peers))}: what an answer to this question usually gets.`,
+  say:
+    `The ${peers.length} answers to this question got ${and(peers.map(exact))}. Their mean is ` +
+    `${exact(mean(peers))}: what an answer to this question usually gets.`,
 });
 
 const CENTRED_STEPS = {
@@ -241,8 +264,12 @@ const CENTRED_STEPS = {
     const reward = t + 1 === length ? rewards[i] : 0;
     const next = t + 1 < length ? s.value[i][t + 1] : 0;
     return {
-      math: `δ = r + γ·V(t+1) − V(t) = ${exact(reward)} + ${number(gamma)}·${digits(next)} − ${digits(s.value[i][t])} = ${digits(reward + gamma * next - s.value[i][t])}`,
-      say: "This is how much better the token went than expected. The reward of the answer arrives at its last token.",
+      math:
+        `δ = r + γ·V(t+1) − V(t) = ${exact(reward)} + ${number(gamma)}·${digits(next)} − ` +
+        `${digits(s.value[i][t])} = ${digits(reward + gamma * next - s.value[i][t])}`,
+      say:
+        "This is how much better the token went than expected. The reward of the answer " +
+        "arrives at its last token.",
     };
   },
   return_to_go: ({ at, centred, t }) => ({
@@ -259,7 +286,9 @@ const CENTRED_STEPS = {
     };
     return {
       math: `${batch.parts[0].map(term).join(" + ")} = ${digits(at(centred))}`,
-      say: "Each reward is centred and divided by its own standard deviation; then the scores are added.",
+      say:
+        "Each reward is centred and divided by its own standard deviation; then the scores " +
+        "are added.",
     };
   },
   live_group_mean({ at, centred, rewards, peers, batch }) {
@@ -272,8 +301,12 @@ const CENTRED_STEPS = {
         say: "No question has a signal: all its answers got the same reward.",
       };
     return {
-      math: `N/N_live · (r − mean) = ${batch.rows.length}/${live.length} · (${exact(at(rewards))} − ${exact(mean(peers))}) = ${exact(at(centred))}`,
-      say: "The difference is made larger where some questions have no signal, to make up for them.",
+      math:
+        `N/N_live · (r − mean) = ${batch.rows.length}/${live.length} · ` +
+        `(${exact(at(rewards))} − ${exact(mean(peers))}) = ${exact(at(centred))}`,
+      say:
+        "The difference is made larger where some questions have no signal, to make up for " +
+        "them.",
     };
   },
 };
@@ -301,7 +334,9 @@ const SCALE_STEPS = {
     math: spread(peers, spec.scale.ddof),
     say: isDead(peers)
       ? "All answers got the same reward: there is nothing to compare, and the advantage will be 0."
-      : "The standard deviation (std) says how far the rewards lie from their mean. A question that is almost always or almost never solved has a small one, so dividing by it makes its answers count more.",
+      : "The standard deviation (std) says how far the rewards lie from their mean. A question " +
+        "that is almost always or almost never solved has a small one, so dividing by it makes " +
+        "its answers count more.",
   }),
   batch_std: ({ rewards, spec }) => ({
     math: spread(rewards, spec.scale.ddof),
@@ -309,19 +344,27 @@ const SCALE_STEPS = {
   }),
   group_mean_scale: ({ peers }) => ({
     math: `mean = ${meanOf(peers)} = ${exact(mean(peers))}`,
-    say: "The mean reward is the rate of right answers. Dividing by it makes hard questions count more.",
+    say:
+      "The mean reward is the rate of right answers. Dividing by it makes hard questions " +
+      "count more.",
   }),
   token_whiten: ({ lengths, centred, spec }) => {
     const laid = lengths.flatMap((n, i) =>
       Array.isArray(centred[i]) ? centred[i].slice(0, n) : Array(n).fill(centred[i]),
     );
     return {
-      math: `mean = ${digits(tidy(mean(laid)))}, std = ${digits(spreadOf(laid, spec.scale.ddof))} over ${laid.length} tokens`,
-      say: "Mean and standard deviation are taken over all tokens of the batch, so long answers count more in them.",
+      math:
+        `mean = ${digits(tidy(mean(laid)))}, std = ` +
+        `${digits(spreadOf(laid, spec.scale.ddof))} over ${laid.length} tokens`,
+      say:
+        "Mean and standard deviation are taken over all tokens of the batch, so long answers " +
+        "count more in them.",
     };
   },
   batch_whiten: ({ centred, spec }) => ({
-    math: `mean = ${digits(tidy(mean(centred)))}, std = ${digits(spreadOf(centred, spec.scale.ddof))}`,
+    math:
+      `mean = ${digits(tidy(mean(centred)))}, std = ` +
+      `${digits(spreadOf(centred, spec.scale.ddof))}`,
     say: "Mean and standard deviation of these sums are taken over all answers of the batch.",
   }),
 };
@@ -343,7 +386,9 @@ const direction = (A, whom) =>
 const ADVANTAGE_STEPS = {
   given: ({ A, who, t }) => ({
     math: `A = ${digits(A)}`,
-    say: `The advantage comes from outside, from a value model for example. ${direction(A, `token ${t + 1} of ${who}`)}`,
+    say:
+      `The advantage comes from outside, from a value model for example. ` +
+      `${direction(A, `token ${t + 1} of ${who}`)}`,
   }),
   gae({ spec, at, centred, advantage, i, t, length, s, rewards, A, who }) {
     const { gamma, lam } = spec.baseline;
@@ -351,8 +396,12 @@ const ADVANTAGE_STEPS = {
     const next = t + 1 < length ? s.value[i][t + 1] : 0;
     const delta = (t + 1 === length ? rewards[i] : 0) + gamma * next - s.value[i][t];
     return {
-      math: `A(t) = δ + γλ·A(t+1) = ${digits(delta)} + ${number(gamma * lam)}·${digits(ahead)} = ${digits(at(centred))}`,
-      say: `Each token has an advantage of its own: its own surprise and, weaker and weaker, those that follow. ${direction(A, `token ${t + 1} of ${who}`)}`,
+      math:
+        `A(t) = δ + γλ·A(t+1) = ${digits(delta)} + ${number(gamma * lam)}·${digits(ahead)} = ` +
+        `${digits(at(centred))}`,
+      say:
+        `Each token has an advantage of its own: its own surprise and, weaker and weaker, ` +
+        `those that follow. ${direction(A, `token ${t + 1} of ${who}`)}`,
     };
   },
   process_supervision(c) {
@@ -361,7 +410,9 @@ const ADVANTAGE_STEPS = {
     const terms = later(c).map((x) => `(${exact(x)} − ${exact(mean(pool))})/${inQuotient(std)}`);
     return {
       math: `A = ${std > 0 && terms.length ? terms.join(" + ") : "0"} = ${digits(c.A)}`,
-      say: `A token is credited with the steps that end at it or after it. ${direction(c.A, `token ${c.t + 1} of ${c.who}`)}`,
+      say:
+        `A token is credited with the steps that end at it or after it. ` +
+        `${direction(c.A, `token ${c.t + 1} of ${c.who}`)}`,
     };
   },
   pass_at_k({ spec, peers, at, rewards, A, who }) {
@@ -396,7 +447,9 @@ const logSettings = ({ eps_low, eps_high }, A) =>
 const geometricText = (c) => `s = (${productText(c)})^(1/${c.length}) = ${digits(c.at(c.ratio))}`;
 const oneRatio = (c) => ({
   math: geometricText(c),
-  say: `There is one ratio for the whole answer: the geometric mean of its ${c.length} token ratios. All its tokens share it.`,
+  say:
+    `There is one ratio for the whole answer: the geometric mean of its ${c.length} token ` +
+    `ratios. All its tokens share it.`,
 });
 const RATIO_STEPS = {
   gspo: oneRatio,
@@ -410,7 +463,9 @@ const RATIO_STEPS = {
     const terms = ratios(c).map((x) => `${before}${digits(x)}${after}`);
     return {
       math: `(${terms.join(" · ")})^(1/${c.length}) = ${digits(c.at(c.ratio))}`,
-      say: "Each token ratio is first held within its bound; then one geometric mean of them stands for the whole answer.",
+      say:
+        "Each token ratio is first held within its bound; then one geometric mean of them " +
+        "stands for the whole answer.",
     };
   },
 };
@@ -420,7 +475,9 @@ function tokenRatio(c) {
   const moved = { 1: "more likely than", "-1": "less likely than", 0: "as likely as" };
   return {
     math: `ρ = π_new/π_old = ${now}/${before} = ${digits(r)}`,
-    say: `The policy now gives token ${c.t + 1} the probability ${now}; when it wrote the answer it was ${before}. The token is ${moved[Math.sign(tidy(r - 1))]} it was.`,
+    say:
+      `The policy now gives token ${c.t + 1} the probability ${now}; when it wrote the answer ` +
+      `it was ${before}. The token is ${moved[Math.sign(tidy(r - 1))]} it was.`,
   };
 }
 
@@ -439,19 +496,26 @@ const DOWN = ["bad (A < 0)", "fall", "at least", "below", "down"];
 // Why the clip takes a gradient: whose ratio it is, the ratio, and who loses the gradient.
 function cutText(c, { bound }, whose, outcome) {
   const [kind, go, limit, beyond, way] = c.A > 0 ? UP : DOWN;
-  return `${c.Who} is ${kind}, so the ${whose} may ${go} to ${bound} ${limit}. It is ${digits(c.at(c.ratio))}, already ${beyond} that, so the clip stops the push ${way}. ${outcome}`;
+  return (
+    `${c.Who} is ${kind}, so the ${whose} may ${go} to ${bound} ${limit}. It is ` +
+    `${digits(c.at(c.ratio))}, already ${beyond} that, so the clip stops the push ${way}. ` +
+    `${outcome}`
+  );
 }
 const keptText = (side, whose, who) =>
   side.inside
     ? `The ${whose} is inside the band of the clip: ${who} the gradient.`
-    : `The ${whose} is outside the band of the clip, but the push leads back into it: ${who} the gradient.`;
+    : `The ${whose} is outside the band of the clip, but the push leads back into it: ${who} the ` +
+      `gradient.`;
 const gateText = (c, left, side) =>
   `${left} ${side.relation}, ${signText(c.A)} → g = ${number(c.at(c.gate))}`;
 
 function wholeGate(c) {
   const side = sideOf(c.at(c.ratio), c.A, c.spec.surrogate);
   const whose = "ratio of the whole answer";
-  const outcome = `All ${c.length} tokens share this one ratio, so all ${c.length} get gate 0: also those whose own probability did not change.`;
+  const outcome =
+    `All ${c.length} tokens share this one ratio, so all ${c.length} get gate 0: ` +
+    `also those whose own probability did not change.`;
   return {
     math: gateText(c, RATIO_STEPS[c.spec.surrogate.name](c).math, side),
     say: side.cut
@@ -463,7 +527,7 @@ function tokenGate(c) {
   const side = sideOf(c.at(c.ratio), c.A, c.spec.surrogate);
   const capped = c.A < 0 && c.at(c.ratio) > c.spec.surrogate.cap;
   const whose = `ratio of token ${c.t + 1}`;
-  const outcome = `Only this token gets gate 0: the other tokens of ${c.who} have ratios of their own.`;
+  const outcome = `Only this token gets gate 0: the other tokens of ${c.who} have their own ratios.`;
   const text = side.cut
     ? cutText(c, side, whose, outcome)
     : keptText(side, whose, "the token keeps");
@@ -485,9 +549,12 @@ const GATE_STEPS = {
     const beyond = c.A > 0 ? `> e^${number(eps_high)}` : `< e^−${number(eps_low)}`;
     const cut = c.at(c.gate) === 0;
     return {
-      math: `ρ = ${digits(rho)} ${cut ? beyond : bound}, ${signText(c.A)} → g = ${number(c.at(c.gate))}`,
+      math:
+        `ρ = ${digits(rho)} ${cut ? beyond : bound}, ${signText(c.A)} → g = ` +
+        `${number(c.at(c.gate))}`,
       say: cut
-        ? "This token is beyond its bound and loses its gradient; the other tokens of the answer keep theirs."
+        ? "This token is beyond its bound and loses its gradient; the other tokens of the answer " +
+          "keep theirs."
         : "This token is within its bound and keeps its gradient.",
     };
   },
@@ -495,7 +562,10 @@ const GATE_STEPS = {
     const { low, high } = c.spec.surrogate;
     const held = c.at(c.ratio) > high || c.at(c.ratio) < low;
     return {
-      math: `g = clip(ρ, ${number(low)}, ${number(high)})/ρ = ${digits(c.at(c.ratio) * c.at(c.gate))}/${digits(c.at(c.ratio))} = ${digits(c.at(c.gate))}`,
+      math:
+        `g = clip(ρ, ${number(low)}, ${number(high)})/ρ = ` +
+        `${digits(c.at(c.ratio) * c.at(c.gate))}/${digits(c.at(c.ratio))} = ` +
+        `${digits(c.at(c.gate))}`,
       say: held
         ? "The ratio is held at its cap, which weakens the push; no token loses its gradient."
         : "The ratio is below its cap: the gradient stays as it is. No token ever loses it.",
@@ -504,8 +574,12 @@ const GATE_STEPS = {
   sapo(c) {
     const tau = c.A > 0 ? c.spec.surrogate.tau_pos : c.spec.surrogate.tau_neg;
     return {
-      math: `y = ${number(tau)}·(${digits(c.at(c.ratio))} − 1), g = 4·σ(y)·(1 − σ(y)) = ${digits(c.at(c.gate))}`,
-      say: "The gate is 1 where the ratio is 1 and fades smoothly on both sides: no token is cut, but one that has moved far is pushed less.",
+      math:
+        `y = ${number(tau)}·(${digits(c.at(c.ratio))} − 1), g = 4·σ(y)·(1 − σ(y)) = ` +
+        `${digits(c.at(c.gate))}`,
+      say:
+        "The gate is 1 where the ratio is 1 and fades smoothly on both sides: no token is " +
+        "cut, but one that has moved far is pushed less.",
     };
   },
 };
@@ -517,7 +591,8 @@ const constantOf = ({ spec, s }) => spec.aggregation.length ?? s.max_new_tokens;
 const W_STEPS = {
   sequence_mean: (c) => [
     `1/${counted(c)} · 1/${c.length}`,
-    `Each of the ${counted(c)} answers weighs 1/${counted(c)}, and inside ${c.who} each of its ${c.length} tokens weighs 1/${c.length}. A token of a longer answer weighs less.`,
+    `Each of the ${counted(c)} answers weighs 1/${counted(c)}, and inside ${c.who} each of its ` +
+      `${c.length} tokens weighs 1/${c.length}. A token of a longer answer weighs less.`,
   ],
   sequence_sum: (c) => [
     `1/${counted(c)}`,
@@ -529,7 +604,8 @@ const W_STEPS = {
   ],
   prompt_token_mean: (c) => [
     `1/${promptsOf(c)} · 1/(${inGroup(c).join(" + ")})`,
-    "Every question weighs the same, and inside a question every token does, whichever answer it belongs to.",
+    "Every question weighs the same, and inside a question every token does, whichever answer it " +
+      "belongs to.",
   ],
   micro_batch_token_mean: (c) => [
     `1/1 · 1/(${c.lengths.join(" + ")})`,
@@ -537,14 +613,16 @@ const W_STEPS = {
   ],
   constant: (c) => [
     `1/${counted(c)} · 1/${constantOf(c)}`,
-    "Every token weighs the same in every step: a constant C stands in place of the length of the answer.",
+    "Every token weighs the same in every step: a constant C stands in place of the length of " +
+      "the answer.",
   ],
   constant_sum: (c) => [`1/${constantOf(c)}`, "Every token weighs the same: 1 over a constant."],
   length_power(c) {
     const { alpha } = c.spec.aggregation;
     const powers = inGroup(c).map((n) => `${n}^−${number(alpha)}`);
     return [
-      `1/${counted(c)} · 1/${constantOf(c)} · ${c.length}^−${number(alpha)}/mean(${powers.join(", ")})`,
+      `1/${counted(c)} · 1/${constantOf(c)} · ` +
+        `${c.length}^−${number(alpha)}/mean(${powers.join(", ")})`,
       "A token of a longer answer weighs somewhat less: by a power of the length.",
     ];
   },
@@ -552,8 +630,10 @@ const W_STEPS = {
     const side = (j) => Math.sign(sum(c.advantage[j]));
     const same = c.rows.filter((j) => side(j) === side(c.i));
     return [
-      `1/${promptsOf(c)} · ${same.length}/${c.rows.length} · 1/(${same.map((j) => c.lengths[j]).join(" + ")})`,
-      "Right and wrong answers are averaged apart, so long wrong answers do not outweigh short right ones.",
+      `1/${promptsOf(c)} · ${same.length}/${c.rows.length} · ` +
+        `1/(${same.map((j) => c.lengths[j]).join(" + ")})`,
+      "Right and wrong answers are averaged apart, so long wrong answers do not outweigh short " +
+        "right ones.",
     ];
   },
 };
@@ -579,12 +659,17 @@ function pushed(c, x) {
   if (x > 0) return "The step makes this token more likely.";
   if (x < 0) return "The step makes this token less likely.";
   const because = c.A === 0 ? "its advantage is 0" : "its gate is 0";
-  return `The step does not push this token, because ${c.taken ? because : "a filter took the answer out"}.`;
+  return (
+    `The step does not push this token, because ` +
+    `${c.taken ? because : "a filter took the answer out"}.`
+  );
 }
 
 const leftOut = ({ who }) => ({
   math: "W = 0",
-  say: `The recipe leaves ${who} out of the batch: every answer to its question got the same reward.`,
+  say:
+    `The recipe leaves ${who} out of the batch: every answer to its question got the same ` +
+    `reward.`,
 });
 
 const STEPS = {
@@ -600,8 +685,12 @@ const STEPS = {
   ratio: (c) => (c.taken ? (RATIO_STEPS[c.spec.surrogate.name] ?? tokenRatio)(c) : leftOut(c)),
   gate: (c) => (c.taken ? (GATE_STEPS[c.spec.surrogate.name] ?? tokenGate)(c) : leftOut(c)),
   correction: (c) => ({
-    math: `c = ${digits(c.at(c.correction))}, from π_old/π_sampler = ${digits(c.s.old[c.i][c.t])}/${digits(c.s.sampler[c.i][c.t])}`,
-    say: "The engine that sampled the answers gave slightly other probabilities; this factor makes up for it.",
+    math:
+      `c = ${digits(c.at(c.correction))}, from π_old/π_sampler = ` +
+      `${digits(c.s.old[c.i][c.t])}/${digits(c.s.sampler[c.i][c.t])}`,
+    say:
+      "The engine that sampled the answers gave slightly other probabilities; this factor " +
+      "makes up for it.",
   }),
   W(c) {
     if (!c.taken) return leftOut(c);
@@ -612,8 +701,12 @@ const STEPS = {
     const pull = pullOf(c);
     const x = c.at(c.kl);
     const where = {
-      1: "The token is less likely than under the reference policy, so this term pushes it up, back to it.",
-      "-1": "The token is more likely than under the reference policy, so this term pushes it down, back to it.",
+      1:
+        "The token is less likely than under the reference policy, so this term pushes it up, " +
+        "back to it.",
+      "-1":
+        "The token is more likely than under the reference policy, so this term pushes it " +
+        "down, back to it.",
       0: "The token is as likely as under the reference policy, so this term does nothing.",
     };
     const numbers = pull ? `−${digits(c.at(c.W))} · ${number(c.spec.kl.beta)} · ${pull} = ` : "";
@@ -624,8 +717,12 @@ const STEPS = {
     const kl = c.spec.kl ? ` + ${inKl(c.at(c.kl))}` : "";
     const x = c.at(c.push);
     return {
-      math: `${factors.map(([name]) => name).join(" · ")}${c.spec.kl ? " + KL" : ""} = ${factors.map(([, v]) => inKl(v)).join(" · ")}${kl} = ${digits(x)}`,
-      say: `The push says how hard this step changes the log-probability of token ${c.t + 1}: up where it is positive, down where it is negative. ${pushed(c, x)}`,
+      math:
+        `${factors.map(([name]) => name).join(" · ")}${c.spec.kl ? " + KL" : ""} = ` +
+        `${factors.map(([, v]) => inKl(v)).join(" · ")}${kl} = ${digits(x)}`,
+      say:
+        `The push says how hard this step changes the log-probability of token ${c.t + 1}: up ` +
+        `where it is positive, down where it is negative. ${pushed(c, x)}`,
     };
   },
   share: (c) => ({
@@ -635,7 +732,8 @@ const STEPS = {
         : "0",
     say:
       c.total > 0
-        ? `The sizes of all pushes of the step add up to ${digits(c.total)}. The tokens of ${c.who} have ${percent(tidy(sum(c.share[c.i])))} of it.`
+        ? `The sizes of all pushes of the step add up to ${digits(c.total)}. The tokens of ` +
+          `${c.who} have ${percent(tidy(sum(c.share[c.i])))} of it.`
         : "No token of this step is pushed.",
   }),
 };
@@ -729,7 +827,10 @@ function facts(r, s, stage, i) {
     .map(([key, name, value]) => {
       const text = key === "share" ? percent(tidy(value)) : exact(value);
       const state = reached(stage, key) ? "reached" : "ahead";
-      return `<span class="fact ${key} ${key === stage ? "lit" : state}">${escaped(name)} ${state === "ahead" ? "?" : text}</span>`;
+      return (
+        `<span class="fact ${key} ${key === stage ? "lit" : state}">${escaped(name)} ` +
+        `${state === "ahead" ? "?" : `= ${text}`}</span>`
+      );
     })
     .join(" ");
 }
@@ -754,17 +855,31 @@ function strip(r, s, stage, largest) {
     const here = s.token[0] === i && s.token[1] === t;
     const x = soFar(r, stage, i, t);
     const cut = reached(stage, "gate") && isCut(r, i, t);
-    const label = `${r.name}: answer ${i + 1}, token ${t + 1}: ${cellText(r, stage, i, t) || "nothing yet"}${cut ? ", cut" : ""}`;
-    const classes = `cell${here ? " here" : ""}${cut ? " cut" : ""}${reached(stage, "advantage") ? "" : " ahead"}`;
-    return `<button type="button" tabindex="-1" class="${classes}" ${attributes("cell", label, `${i},${t}`)}
-      data-push="${r.push[i][t]}" style="background-color: ${colour(x, largest)}"><span>${cellText(r, stage, i, t)}</span></button>`;
+    const label =
+      `${r.name}: answer ${i + 1}, token ${t + 1}: ` +
+      `${cellText(r, stage, i, t) || "nothing yet"}${cut ? ", cut" : ""}`;
+    const early = !reached(stage, "advantage");
+    const classes = `cell${here ? " here" : ""}${cut ? " cut" : ""}${early ? " ahead" : ""}`;
+    return (
+      `<button type="button" tabindex="-1" class="${classes}" ` +
+      `${attributes("cell", label, `${i},${t}`)}
+      data-push="${r.push[i][t]}" style="background-color: ${colour(
+        x,
+        largest,
+      )}"><span>${cellText(r, stage, i, t)}</span></button>`
+    );
   };
   return s.old
     .map((row, i) => {
       const note = cutNote(r, s, stage, i);
-      return `<div class="answer" data-row="${i}"><div class="facts"><b>answer ${i + 1} · reward ${exact(s.rewards[i])}</b>
+      return (
+        `<div class="answer" data-row="${i}"><div class="facts"><b>answer ${i + 1} · reward ` +
+        `${exact(s.rewards[i])}</b>
       ${facts(r, s, stage, i)}${note ? `<span class="note">${note}</span>` : ""}</div>
-      <div class="cells" style="--widest: ${widest}">${row.map((_, t) => cell(i, t)).join("")}</div></div>`;
+      <div class="cells" style="--widest: ${widest}">${row
+        .map((_, t) => cell(i, t))
+        .join("")}</div></div>`
+      );
     })
     .join("");
 }
@@ -787,19 +902,29 @@ const CELL_WORDS = {
 };
 
 function panel(r, s, stage, largest) {
-  const head = `<h4>${escaped(r.spec.label)} <span class="soft">${escaped(r.spec.title)}</span></h4>`;
+  const head =
+    `<h4>${escaped(r.spec.label)} <span ` + `class="soft">${escaped(r.spec.title)}</span></h4>`;
   if (r.error)
-    return `<section data-recipe="${escaped(r.name)}">${head}<p class="message" role="alert">${escaped(r.error)}</p></section>`;
+    return (
+      `<section data-recipe="${escaped(r.name)}">${head}<p class="message" ` +
+      `role="alert">${escaped(r.error)}</p></section>`
+    );
   const { formula, where, math, say } = stageText(r, s, stage);
   const shows = CELL_WORDS[stage]
-    ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: orange up, purple down.`
+    ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: ` +
+      `orange up, purple down.`
     : "Each box is a token. It fills in from the advantage on.";
   return `<section data-recipe="${escaped(r.name)}">${head}
     <div class="formulas"><div class="formula push">${r.spec.formula}</div>
     <div class="formula stage">${stage === "push" ? "" : formula}</div></div>
     <p class="soft where">${where}</p>
     <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
-    <p class="soft shows">${shows}</p><div class="strip">${strip(r, s, stage, largest)}</div></section>`;
+    <p class="soft shows">${shows}</p><div class="strip">${strip(
+      r,
+      s,
+      stage,
+      largest,
+    )}</div></section>`;
 }
 
 // Switches the factors of the push formula: lit, reached, or ahead.
@@ -825,7 +950,11 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  picture.innerHTML = `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div class="panels${results.length > 1 ? " two" : ""}${reached(stage, "advantage") ? " late" : ""}" style="--count: ${results.length}">
+  const late = reached(stage, "advantage");
+  picture.innerHTML =
+    `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div ` +
+    `class="panels${results.length > 1 ? " two" : ""}${late ? " late" : ""}"
+    style="--count: ${results.length}">
     ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
   picture.querySelectorAll("section").forEach((section) => light(section, stage));
   root.classList.toggle("compact", s.compact);
@@ -870,6 +999,8 @@ function drawTable(root, s, good) {
 
 // ---- the controls ----
 
+const stageButton = (key) =>
+  `<button type="button" ${attributes("stage", `stage ${key}`, key)}></button>`;
 const controls = ({ specs, presets }) =>
   `<div class="choices">${bar(
     chooser("recipes", "recipe", specs, RECIPES),
@@ -882,30 +1013,87 @@ const controls = ({ specs, presets }) =>
     field("max_new_tokens", "C = max_new_tokens", 'min="1" step="1"'),
   )}</div>
   <div class="steps"><button type="button" ${attributes("back", "one step back")}></button>
-  <div class="stages" role="group" aria-label="stages">${ORDER.map((key) => `<button type="button" ${attributes("stage", `stage ${key}`, key)}></button>`).join("")}</div>
+  <div class="stages" role="group"
+    aria-label="stages">${ORDER.map(stageButton).join("")}</div>
   <button type="button" ${attributes("next", "one step forward")}></button></div>
   <p class="spoken" aria-live="polite"></p>`;
 
 const numberOf = (key, text, label, i, more, asked) =>
-  `<label${asked ? ` data-need="${asked}"` : ""}>${text}<input type="number" ${attributes(key, label, i)} ${more}></label>`;
+  `<label${asked ? ` data-need="${asked}"` : ""}>${text}<input type="number" ` +
+  `${attributes(key, label, i)} ${more}></label>`;
 const PROBABILITY = 'min="0.01" max="1" step="0.01"';
-const tokenRow = `<p class="soft">Click a token to choose it. Drag it up or down to change its new probability.</p><div class="bar editor"><b>one token</b>
+const tokenRow =
+  `<p class="soft">Click a token to choose it. Drag it up or down to change its ` +
+  `new probability.</p><div class="bar editor"><b>one token</b>
   ${numberOf("row", "answer", "answer of the token", undefined, 'min="1" step="1"')}
   ${numberOf("place", "token", "place of the token", undefined, 'min="1" step="1"')}
   ${numberOf("old", "old probability", "old probability of the token", undefined, PROBABILITY)}
   ${numberOf("new", "new probability", "new probability of the token", undefined, PROBABILITY)}
-  <input type="range" ${attributes("slide", "new probability of the token, by slider")} ${PROBABILITY}><output></output>
-  ${numberOf("ref", "reference probability", "reference probability of the token", undefined, PROBABILITY, "ref")}
-  ${numberOf("sampler", "sampler's probability", "sampler's probability of the token", undefined, PROBABILITY, "sampler")}
-  ${numberOf("value", "value before it", "value before the token", undefined, 'step="0.05"', "value")}
+  <input type="range" ${attributes("slide", "new probability of the token, by slider")}
+    ${PROBABILITY}><output></output>
+  ${numberOf(
+    "ref",
+    "reference probability",
+    "reference probability of the token",
+    undefined,
+    PROBABILITY,
+    "ref",
+  )}
+  ${numberOf(
+    "sampler",
+    "sampler's probability",
+    "sampler's probability of the token",
+    undefined,
+    PROBABILITY,
+    "sampler",
+  )}
+  ${numberOf(
+    "value",
+    "value before it",
+    "value before the token",
+    undefined,
+    'step="0.05"',
+    "value",
+  )}
   ${numberOf("given", "advantage", "advantage of the token", undefined, 'step="0.1"', "given")}
-  ${numberOf("step_rewards", "step reward (empty: no step ends)", "step reward of the token", undefined, 'step="0.1"', "step_rewards")}</div>`;
+  ${numberOf(
+    "step_rewards",
+    "step reward (empty: no step ends)",
+    "step reward of the token",
+    undefined,
+    'step="0.1"',
+    "step_rewards",
+  )}</div>`;
 const answerRow = (i) => `<div class="bar editor"><b>answer ${i + 1}</b>
   ${numberOf("rewards", "reward", `reward of answer ${i + 1}`, i, 'step="0.5"')}
-  ${numberOf("lengths", "tokens", `tokens of answer ${i + 1}`, i, `min="1" max="${LONGEST}" step="1"`)}
+  ${numberOf(
+    "lengths",
+    "tokens",
+    `tokens of answer ${i + 1}`,
+    i,
+    `min="1" max="${LONGEST}" step="1"`,
+  )}
   ${numberOf("group", "question", `question of answer ${i + 1}`, i, 'min="1" step="1"')}
-  ${numberOf("greedy", "greedy reward", `greedy reward for answer ${i + 1}`, i, 'step="0.5"', "greedy")}
-  ${[0, 1].map((k) => numberOf(`part${k}`, `reward ${k + 1}`, `reward ${k + 1} of answer ${i + 1}`, i, 'step="0.5"', "parts")).join("")}</div>`;
+  ${numberOf(
+    "greedy",
+    "greedy reward",
+    `greedy reward for answer ${i + 1}`,
+    i,
+    'step="0.5"',
+    "greedy",
+  )}
+  ${[0, 1]
+    .map((k) =>
+      numberOf(
+        `part${k}`,
+        `reward ${k + 1}`,
+        `reward ${k + 1} of answer ${i + 1}`,
+        i,
+        'step="0.5"',
+        "parts",
+      ),
+    )
+    .join("")}</div>`;
 
 function shown(key, s, i) {
   const [row, place] = s.token;
