@@ -49,6 +49,7 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
     "stepper": (
         "stepper import Stepper as f",
         "f(['grpo', 'gspo'], stage='ratio')",
@@ -56,7 +57,6 @@ IN_BROWSER = {
     ),
 }
 IN_PYTHON = {
-    "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
     "accumulation lab": (
         "labs import accumulation_lab as f",
         "f()",

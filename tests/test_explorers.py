@@ -40,6 +40,7 @@ from grpo_edu.widgets.clip import ClipExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
 from grpo_edu.widgets.stepper import PRESETS, Stepper
 
 NODE = shutil.which("node")
@@ -609,9 +610,49 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
     assert (
-        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, stepper"
+        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, kl, stepper"
         in wrong.output
     )
+
+
+def test_kl_k1_in_the_loss_has_no_gradient_and_k2_and_k3_those_of_the_two_kls():
+    got = KLExplorer(0.7, 0.3).gradients()
+    # softmax: reverse p(1-p)·(log p/q - log (1-p)/(1-q)), forward p - q
+    reverse = 0.7 * 0.3 * 2 * 0.8472978603872037
+    assert got["k1 in the loss"] == pytest.approx(0, abs=1e-15)
+    for name in ("k2 in the loss", "ratio · k3 in the loss", "k1 in the reward"):
+        assert got[name] == pytest.approx(reverse, rel=1e-12)
+    assert got["k3 in the loss"] == pytest.approx(0.4, rel=1e-12)
+
+
+def test_values_and_pulls_of_kl_estimators_are_the_librarys():
+    turned = [
+        KLExplorer(p, q, beta)
+        for p in (0.05, 0.3, 0.5, 0.95)
+        for q in (0.05, 0.5, 0.8)
+        for beta in (0.01, 1.0)
+    ]
+    for explorer, got in zip(
+        turned, javascript([state_of(e) for e in turned], KLExplorer), strict=True
+    ):
+        near = {"rel": 1e-12, "abs": 1e-14}
+        assert got["gradients"] == pytest.approx(explorer.gradients(), **near)
+        assert got["truths"] == pytest.approx(explorer.true_gradients(), **near)
+        for name, line in explorer.values().items():
+            assert got["values"][name] == pytest.approx(line, **near)
+        assert got["reverse"] == pytest.approx(explorer.values()["k1"][2], **near)
+
+
+def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():
+    explorer = AdvantageExplorer(preset="every answer right")
+    assert explorer.rewards == [1, 1, 1, 1]
+    explorer.preset = "an easy and a hard prompt"
+    assert explorer.group == [0] * 4 + [1] * 4
+    assert explorer.state()["presets"] == AdvantageExplorer.PRESETS
+    with pytest.raises(ValueError, match="no preset 'mine': expected one of past the band"):
+        clip.ClipExplorer(preset="mine")
+    with pytest.raises(ValueError, match="does not draw 'mean/sd'"):
+        AdvantageExplorer(estimators=["mean/sd"])
 
 
 def test_the_package_does_not_load_the_widgets():
@@ -742,7 +783,7 @@ def test_the_stepper_says_why_gspo_cuts_a_whole_answer_and_grpo_one_token():
 
 def test_a_stepper_refuses_what_it_does_not_have():
     with pytest.raises(
-        ValueError, match="preset is 'none': expected one of one right answer of four"
+        ValueError, match="no preset 'none': expected one of one right answer of four"
     ):
         Stepper(preset="none")
     with pytest.raises(ValueError, match="does not draw 'grop'"):

@@ -120,9 +120,12 @@ def test_rewards_lengths_answers_and_presets_change_the_batch(open_page):  # noq
     page.get_by_label("answers", exact=True).fill("2")
     expect(page.locator(".answer")).to_have_count(2)
     expect(page.locator(".numbers")).to_have_text("mean = (1 + 1)/2 = 1")
-    page.get_by_label("batch", exact=True).select_option("two questions")
+    page.get_by_label("start from", exact=True).select_option("two questions")
     expect(page.locator(".caption")).to_have_text(PRESETS["two questions"]["caption"])
     expect(page.locator(".answer")).to_have_count(4)
+    page.get_by_label("reward of answer 1").fill("0")
+    expect(page.get_by_label("start from", exact=True)).to_have_value("")
+    expect(page.locator(".caption")).to_be_hidden()
     page.get_by_label("tokens of answer 1").fill("13")
     expect(page.locator(".message").first).to_have_text(
         "tokens is 13: expected a whole number, 1 to 12."

@@ -10,6 +10,7 @@ from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
 from .difficulty import DifficultyExplorer
+from .kl import KLExplorer
 from .stepper import Stepper
 
 EXPLORERS: dict[str, type[Explorer]] = {
@@ -17,6 +18,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "kl": KLExplorer,
     "stepper": Stepper,
 }
 

@@ -3,19 +3,18 @@ mathematics is elsewhere."""
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..objective import aggregation as agg
-from ..objective import axes, kl
+from ..objective import axes
 from ..objective.catalog import RECIPES, recipe
 from ..objective.recipe import Recipe
 from ..plots.style import Picture
 from ..rollouts import Rollouts
-from ..theory import kl as exact
 from ..toys import stopping
 from ..toys.compare import matched_learning_rate, push_sizes
 from ..toys.flow import expected_gradient
@@ -24,60 +23,6 @@ from ..toys.training import Training
 from ..weights import split
 from . import lab_pictures as draw
 from .panel import Panel, choice, player, slider, tick
-
-ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ratio · k3": kl.k3_ratio}
-
-
-def kl_explorer() -> Panel:
-    """KL estimators on a policy of two actions: value, spread and expected gradient, in the loss
-    and in the reward.
-
-    Level of evidence: exact (every action enumerated).
-    """
-    return Panel(
-        kl_picture,
-        {
-            "p": slider("policy: probability of action 1", 0.05, 0.95, 0.05, 0.7),
-            "q": slider("reference: probability of action 1", 0.05, 0.95, 0.05, 0.3),
-            "beta": slider("beta", 0.01, 1.0, 0.01, 1.0),
-        },
-    )
-
-
-def kl_picture(p: float, q: float, beta: float) -> Picture:
-    """Values of each estimator on either action, and the expected gradient by the logit of action 1
-    against that of the two KLs."""
-    logits, reference = (torch.tensor([x, 1 - x], dtype=torch.float64).log() for x in (p, q))
-    gradients = {}
-    for name, function in ESTIMATORS.items():
-        estimator = partial(function, beta=beta)
-        gradients[f"{name} in the loss"] = exact.in_loss(estimator, logits, reference)[1][0].item()
-    gradients["k1 in the reward"] = exact.in_reward(partial(kl.k1, beta=beta), logits, reference)[
-        0
-    ].item()
-    gradients["k3 in the reward"] = exact.in_reward(partial(kl.k3, beta=beta), logits, reference)[
-        0
-    ].item()
-    two = {
-        "reverse KL(π‖ref)": beta * exact.reverse(logits, reference)[1][0].item(),
-        "forward KL(ref‖π)": beta * exact.forward(logits, reference)[1][0].item(),
-    }
-    return draw.kl_bars(
-        gradients, two, _values(logits, reference, beta), beta * exact.reverse(logits, reference)[0]
-    )
-
-
-def _values(logits: torch.Tensor, reference: torch.Tensor, beta: float) -> dict[str, list[float]]:
-    """The estimators on action 1 and 2, and their mean under the policy."""
-    logp = logits.log_softmax(0)
-    table = {}
-    for name in ("k1", "k2", "k3"):
-        value = axes.run(
-            partial(ESTIMATORS[name], beta=beta), {"logp": logp, "ref_logp": reference}
-        )
-        table[name] = [*value.tolist(), (logp.exp() * value).sum().item()]
-    return table
-
 
 LENGTHS = (4, 6, 8, 8, 12, 16, 24)
 

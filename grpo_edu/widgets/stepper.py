@@ -22,7 +22,7 @@ from ..objective import axes, catalog
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import Push
-from .base import Explorer, script, spec, static, tr
+from .base import Framed, script, spec, static, tr
 
 OLD = 0.2  # the probability of every token when the answers were written
 LONGEST = 12
@@ -246,7 +246,7 @@ def colours() -> str:
     return f".grpo-explorer {{ {' '.join(lines)} }}\n"
 
 
-class Stepper(Explorer):
+class Stepper(Framed):
     """Reward, mean, centred, std, advantage, ratio, clip, W, push, share: one stage at a time, for
     one or two recipes on at most six completions; every control is a trait.
 
@@ -255,7 +255,7 @@ class Stepper(Explorer):
     Args:
         recipes: one or two, names of the catalog or ``Recipe`` objects.
         preset: a key of ``PRESETS``, the batch to start from.
-        rewards, lengths: N rewards and N token counts, 1 to 12; they replace the preset's.
+        rewards, lengths: N rewards and N token counts, 1 to 12, in place of a preset.
         state: the other traits. ``old`` and ``new``: [N][T] probability of each token when it was
             written and now; ``group``: N prompt numbers; what some recipes need: ``ref`` and
             ``sampler`` (probabilities), ``value`` (expected reward before each token), ``given``
@@ -269,16 +269,14 @@ class Stepper(Explorer):
     """
 
     TITLE = "From the reward to the push, step by step"
-    SHOWN = ("recipes", "preset", "stage", "token", "max_new_tokens", "compact", *BATCH)
+    PRESETS = PRESETS
+    SHOWN = ("recipes", "stage", "token", "max_new_tokens", *BATCH)
     _esm = script("stepper")
     _css = static("explorer.css") + colours() + static("stepper.css")
-    presets = tr.Dict(PRESETS).tag(sync=True)
     recipes = tr.List(tr.Unicode(), minlen=1, maxlen=2).tag(sync=True)
-    preset = tr.Enum(list(PRESETS)).tag(sync=True)
     stage = tr.Unicode("reward").tag(sync=True)
     token = tr.List(tr.Int(min=0), [0, 0], minlen=2, maxlen=2).tag(sync=True)
     max_new_tokens = tr.Int(LONGEST, min=1).tag(sync=True)
-    compact = tr.Bool(False).tag(sync=True)
     rewards = tr.List(tr.Float(), minlen=1, maxlen=6).tag(sync=True)
     group = tr.List(tr.Int(min=0)).tag(sync=True)
     greedy = tr.List(tr.Float()).tag(sync=True)
@@ -300,24 +298,19 @@ class Stepper(Explorer):
         lengths: Sequence[int] | None = None,
         **state: Any,
     ) -> None:
-        if preset not in PRESETS:
-            raise ValueError(f"preset is {preset!r}: expected one of {', '.join(PRESETS)}.")
         own = {r.name: r for r in recipes if isinstance(r, Recipe)}
         self._by_name = {**catalog.RECIPES, **own}
-        start = {name: value for name, value in PRESETS[preset].items() if name != "caption"}
+        start: dict[str, Any] = {"preset": preset}
         if rewards is not None or lengths is not None:
-            given = start["rewards"] if rewards is None else rewards
+            given = [0.0] * len(lengths or ()) if rewards is None else rewards
             start = batch_state(given, [4] * len(given) if lengths is None else lengths)
         super().__init__(
             specs={**catalog_specs(), **{name: step_spec(recipe) for name, recipe in own.items()}},
             recipes=[r.name if isinstance(r, Recipe) else r for r in recipes],
-            preset=preset,
-            **{**start, **state},
+            **start,
         )
-
-    def state(self) -> dict[str, Any]:
-        """What the JavaScript sees."""
-        return {**super().state(), "presets": self.presets}
+        for name, value in state.items():
+            self.set_trait(name, value)
 
     @tr.validate("recipes")
     def _offered(self, proposal: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 import { isDead, mean, need, pushOf, spreadOf, sum } from "./objective.js";
 import {
+  FRAME,
   attributes,
   bar,
   chooser,
@@ -13,8 +14,9 @@ import {
   number,
   parse,
   percent,
+  presetChoice,
+  presetState,
   replaced,
-  select,
   signed,
   tableOf,
 } from "./shared.js";
@@ -950,14 +952,11 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  const late = reached(stage, "advantage");
-  picture.innerHTML =
-    `<p class="caption">${escaped(s.presets[s.preset].caption)}</p><div ` +
-    `class="panels${results.length > 1 ? " two" : ""}${late ? " late" : ""}"
-    style="--count: ${results.length}">
+  const late = reached(stage, "advantage") ? " late" : "";
+  const two = results.length > 1 ? " two" : "";
+  picture.innerHTML = `<div class="panels${two}${late}" style="--count: ${results.length}">
     ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
   picture.querySelectorAll("section").forEach((section) => light(section, stage));
-  root.classList.toggle("compact", s.compact);
   const keys = stagesOf(s);
   root.querySelectorAll('[data-key="stage"]').forEach((button) => {
     button.hidden = !keys.includes(button.dataset.index);
@@ -1001,14 +1000,10 @@ function drawTable(root, s, good) {
 
 const stageButton = (key) =>
   `<button type="button" ${attributes("stage", `stage ${key}`, key)}></button>`;
-const controls = ({ specs, presets }) =>
+const controls = (state) =>
   `<div class="choices">${bar(
-    chooser("recipes", "recipe", specs, RECIPES),
-    select(
-      "preset",
-      "batch",
-      Object.keys(presets).map((name) => [name, name]),
-    ),
+    chooser("recipes", "recipe", state.specs, RECIPES),
+    presetChoice(state),
     field("count", "answers", `min="1" max="${MANY}" step="1"`),
     field("max_new_tokens", "C = max_new_tokens", 'min="1" step="1"'),
   )}</div>
@@ -1156,10 +1151,7 @@ function withCount(s, n) {
 
 const changes = {
   recipes: chosen("recipes", RECIPES),
-  preset: (input, s) => {
-    const { caption: _, ...batch } = s.presets[input.value];
-    return { preset: input.value, token: [0, 0], ...batch };
-  },
+  preset: (input, s) => ({ token: [0, 0], ...presetState(input, s) }),
   count: (input, s) => withCount(s, parse(input, "answers", { min: 1, max: MANY, whole: true })),
   max_new_tokens: (input) => ({ max_new_tokens: parse(input, "C", { min: 1, whole: true }) }),
   back: (_, s) => moved(s, -1),
@@ -1210,26 +1202,33 @@ const changes = {
 };
 
 const keys = [
+  ...FRAME,
   "specs",
-  "presets",
   "recipes",
-  "preset",
   "stage",
   "token",
   "max_new_tokens",
-  "compact",
   "rewards",
   "group",
   "greedy",
   "parts",
   ...Object.keys(PER_TOKEN),
 ];
+// A batch that is changed is no preset any more.
+const BATCH = ["rewards", "group", "greedy", "parts", ...Object.keys(PER_TOKEN)];
+const freed = (changed) =>
+  "preset" in changed || !BATCH.some((name) => name in changed)
+    ? changed
+    : { ...changed, preset: "" };
+const freeing = Object.fromEntries(
+  Object.entries(changes).map(([key, change]) => [key, (...given) => freed(change(...given))]),
+);
 const view = explorer({
   keys,
   controls,
   rows: (s) => [tokenRow, ...s.rewards.map((_, i) => answerRow(i))],
   shown,
-  changes,
+  changes: freeing,
   answer,
   draw,
 });
@@ -1253,7 +1252,7 @@ function dragging(root, model) {
     if (from === null || Math.abs(event.clientY - from.y) < 4) return;
     const p = Math.min(1, Math.max(0.01, from.p + (from.y - event.clientY) / 200));
     const s = { ...stateOf(model), token: from.at };
-    put(model, { token: from.at, ...withToken(s, "new", Number(p.toFixed(2))) });
+    put(model, freed({ token: from.at, ...withToken(s, "new", Number(p.toFixed(2))) }));
   };
   const up = () => {
     from = null;
