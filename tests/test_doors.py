@@ -341,7 +341,6 @@ def good():
         },
         "grpo_edu.widgets.kl.KLExplorer": {"p": 0.7, "q": 0.3, "beta": 1.0},
         "grpo_edu.widgets.labs.accumulation_lab": {},
-        "grpo_edu.widgets.labs.dapo_lab": {},
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
         "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},

@@ -37,6 +37,7 @@ from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
 from grpo_edu.widgets.base import spec, static
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
 from grpo_edu.widgets.explorers import EXPLORERS
@@ -610,7 +611,7 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
     assert (
-        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, kl, stepper"
+        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, kl, dapo, stepper"
         in wrong.output
     )
 
@@ -641,6 +642,30 @@ def test_values_and_pulls_of_kl_estimators_are_the_librarys():
         for name, line in explorer.values().items():
             assert got["values"][name] == pytest.approx(line, **near)
         assert got["reverse"] == pytest.approx(explorer.values()["k1"][2], **near)
+
+
+def test_dapo_shows_one_change_at_a_time_with_the_librarys_numbers():
+    turned = [
+        DapoExplorer(eps_high=0.28),
+        DapoExplorer(part="dynamic sampling", p=0.5, size=2),
+        *(DapoExplorer(part="token mean", longest=n) for n in (8, 56, 512)),
+        DapoExplorer(part="overlong penalty", cache=4096),
+    ]
+    reach, sampling, *means, overlong = javascript([state_of(e) for e in turned], DapoExplorer)
+    assert "a token at 0.01 may rise to 0.0128, one at 0.5 to 0.64" in reach["sentence"]
+    assert "50 % of the groups are live, so 2 are sampled" in sampling["sentence"]
+    for explorer, got in zip(turned[2:5], means, strict=True):
+        shares = {line["name"]: line["value"] for line in got["bars"]}
+        assert shares == pytest.approx(explorer.shares(), rel=1e-12)
+    # 56 of 112 tokens; in its prompt 56 of 80, half the step
+    assert list(turned[3].shares().values()) == pytest.approx([1 / 8, 56 / 80 / 2, 56 / 112])
+    assert "starts at 16384 tokens" in overlong["sentence"]
+    (plot,) = overlong["plots"]
+    penalty = dict(zip(plot["x"]["values"], plot["lines"][0]["values"], strict=True))
+    assert [penalty[0], penalty[20480]] == [0, -1]
+    titles = [explorer.figure().get_suptitle() for explorer in turned]
+    assert "may rise to 0.0128, one at .5 to 0.64" in titles[0]
+    assert len(set(titles)) == len(titles)
 
 
 def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():

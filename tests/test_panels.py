@@ -53,7 +53,6 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
     "kind",
     [
         labs.accumulation_lab,
-        labs.dapo_lab,
         readers.formula_stepper,
         readers.token_view,
     ],
@@ -82,21 +81,6 @@ def test_local_weights_by_hand():
     rollouts = Rollouts.from_lengths([2, 6], [1, 0])
     weight = labs.local_weight(recipe("dapo(step)"), rollouts, labs.split(2, 2))
     assert weight.tolist() == pytest.approx([1 / 4, 1 / 12], rel=1e-15)
-
-
-def test_dapo_shows_one_change_at_a_time():
-    panel = labs.dapo_lab()
-    assert ".01 may rise to 0.0128" in text_of(panel)
-    panel.set(part="dynamic sampling", p=0.5, size=2)
-    assert "50 % of the groups are live, 2.0 are sampled" in text_of(panel)
-    panel.set(part="token mean", longest=8)
-    assert list(labs.long_shares(8).values()) == pytest.approx([1 / 8] * 3, rel=1e-12)
-    # 56 of 112 tokens; in its prompt 56 of 80, half the step
-    assert list(labs.long_shares(56).values()) == pytest.approx(
-        [1 / 8, 56 / 80 / 2, 56 / 112], rel=1e-12
-    )
-    panel.set(part="overlong penalty", cache=4096)
-    assert "starts at 16384" in text_of(panel)
 
 
 def test_the_toy_starts_where_lengths_are_equal_and_grpo_lengthens_the_wrong_ones():

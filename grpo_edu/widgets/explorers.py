@@ -9,6 +9,7 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
 from .stepper import Stepper
@@ -19,6 +20,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "kl": KLExplorer,
+    "dapo": DapoExplorer,
     "stepper": Stepper,
 }
 

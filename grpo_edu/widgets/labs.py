@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..objective import aggregation as agg
-from ..objective import axes
 from ..objective.catalog import RECIPES, recipe
 from ..objective.recipe import Recipe
 from ..plots.style import Picture
@@ -67,63 +65,6 @@ def local_weight(loss: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> torch
         rows = (parts == part).nonzero()[:, 0]
         weight[rows] = alone.plan(rollouts[rows]).W[:, 0] / len(parts.unique())
     return weight
-
-
-DAPO = {
-    "clip-higher": "clip",
-    "dynamic sampling": "sampling",
-    "token mean": "mean",
-    "overlong penalty": "overlong",
-}
-
-
-def dapo_lab() -> Panel:
-    """DAPO's four changes, one at a time: which bound it moves, what it costs, whom it favours.
-    Level of evidence: exact."""
-    return Panel(
-        dapo_picture,
-        {
-            "part": choice("change", list(DAPO), "clip-higher"),
-            "eps_high": slider("eps high", 0.1, 0.5, 0.02, 0.28),
-            "p": slider("pass rate p", 0.02, 0.98, 0.02, 0.1),
-            "size": slider("group size G", 2, 64, 1, 16),
-            "longest": slider("tokens of the long completion", 8, 512, 8, 128),
-            "cache": slider("penalised tokens before the limit", 512, 8192, 512, 4096),
-        },
-    )
-
-
-def dapo_picture(
-    part: str, eps_high: float, p: float, size: int, longest: int, cache: int
-) -> Picture:
-    """The picture of one of the four changes; each looks at its own controls."""
-    if DAPO[part] == "clip":
-        return draw.reach_of_clip(eps_high)
-    if DAPO[part] == "sampling":
-        return draw.dynamic_sampling(p, int(size))
-    if DAPO[part] == "mean":
-        return draw.share_by_length(int(longest), long_shares(int(longest)))
-    return draw.overlong(int(cache))
-
-
-def long_shares(longest: int) -> dict[str, float]:
-    """Share of the step's push that one long completion of eight has, the others of 8 tokens, under
-    each aggregation."""
-    rollouts = Rollouts.from_lengths(
-        [longest, *[8] * 7], [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=512
-    )
-    shares = {}
-    for name, choice_ in (
-        ("1/|o|: grpo", agg.sequence_mean),
-        ("token mean of the prompt: dapo", agg.prompt_token_mean),
-    ):
-        shares[name] = _share(choice_, rollouts)
-    return shares | {"token mean of the step: dapo(step)": _share(agg.step_token_mean, rollouts)}
-
-
-def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
-    push = Recipe(aggregation=aggregation).plan(rollouts).W.sum(dim=1)
-    return (push[0] / push.sum()).item()
 
 
 STEPS = 60

@@ -54,15 +54,14 @@ const PLACES = ["action 1", "action 2", "mean under π"];
 
 function draw(root, _s, { values, gradients, truths, reverse }) {
   const picture = root.querySelector(".picture");
+  const names = Object.entries(truths).map(([name, x]) => `${name} ${signed(x)}`);
   picture.innerHTML = `<div class="panels">
     <section data-panel="value"><h4>value<span class="soft">of each estimator; the dashed line is
     the reverse KL, ${number(reverse)}</span></h4><div class="plot"></div></section>
     <section data-panel="gradient"><h4>expected gradient<span class="soft">by the logit of action 1
     </span></h4><div class="plot"></div></section></div>
-    <p class="soft">exact, both actions enumerated; the lines are
-    ${Object.entries(truths)
-      .map(([name, x]) => `${name} ${signed(x)}`)
-      .join(" and ")}</p>`;
+    <p class="soft">exact, both actions enumerated; at the right dashed: ${names[0]}, dotted:
+    ${names[1]}</p>`;
   const [left, right] = picture.querySelectorAll(".plot");
   left.innerHTML = barsOf({
     width: Math.floor(left.clientWidth),

@@ -183,9 +183,10 @@ function chart({ width, height = 250, x, y, lines, now, title, id }) {
 }
 
 /* Signed bars that lie, one per line, on one scale. `lines`: [{name, value, text, gap}], the text in
-   place of the number, a gap above; `marks`: [{name, value}], lines across all bars. */
-function barsOf({ width, lines, marks, title }) {
-  const [step, left, right, top] = [22, 150, 64, 6];
+   place of the number, a gap above; `marks`: [{name, value}], lines across all bars; `names`: room
+   for the names. */
+function barsOf({ width, lines, marks, title, names: left = 150 }) {
+  const [step, right, top] = [22, 64, 6];
   const all = [...lines, ...marks].map(({ value }) => value);
   const [low, high] = [Math.min(0, ...all), Math.max(0, ...all)];
   const w = Math.max(60, width - left - right);
@@ -222,7 +223,8 @@ function keyOf(lines) {
 
 // ---- the loop ----
 
-function show(control, { value, text, label, max, off }) {
+function show(control, { value, text, label, max, off, hidden }) {
+  if (hidden !== undefined) control.parentElement.hidden = hidden;
   if (max !== undefined) control.max = max;
   if (off !== undefined) control.setAttribute("aria-disabled", off);
   if (label !== undefined) control.setAttribute("aria-label", label);
@@ -236,7 +238,7 @@ function show(control, { value, text, label, max, off }) {
 
 /* An explorer. `keys`: the traits; `controls(state)`: HTML of the bars; `rows(state)`: HTML of the
    controls per completion, one entry each; `shown(key, state, index)`: {value, text, label, max,
-   off} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that gives it:
+   off, hidden} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that gives it:
    the traits that an event changes, throws where the input is not a value; `answer(state)`: the
    numbers, throws where the state is wrong; `draw(root, state, answer, id)`: the picture;
    `point(root, state, answer, row)`: what the row under the pointer or the focus says. */
