@@ -319,7 +319,7 @@ class Stepper(Framed):
     def rollouts(self, name: str) -> Rollouts:
         """The completions as they stand, float64, with what this recipe looks at."""
         width = max(map(len, self.new))
-        optional = {
+        optional: dict[str, Any] = {
             field: self._tensor(trait, width)
             for field, trait in INPUTS.items()
             if trait in self.specs[name]["needs"]
