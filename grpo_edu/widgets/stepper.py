@@ -179,7 +179,9 @@ def where(formula: str, own: Sequence[tuple[str, str]] = ()) -> str:
     completion an answer."""
     used = [(symbol, words) for symbol, pattern, words in SYMBOLS if pattern in formula]
     plain = {
-        symbol: words.replace("completion", "answer").replace("prompt", "question")
+        symbol: words.replace(" (one answer of the model)", "")
+        .replace("completion", "answer")
+        .replace("prompt", "question")
         for symbol, words in [*own, *used]
     }
     return "; ".join(f"{formulas.mathml(s)} {escape(words)}" for s, words in plain.items())
