@@ -5,7 +5,7 @@ aggregation explorer holds 8 completions x 64 tokens x 3 recipes. Targets: media
 p95 <= 50 ms for what computes in the browser, median <= 120 ms for what Python draws. Busy
 neighbours make every number larger, so the machine's load is printed too.
 
-python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: one explorer, one press)
+python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: two explorers, one press)
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ IN_BROWSER = {
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
     "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
+    "stepper": (
+        "stepper import Stepper as f",
+        "f(['grpo', 'gspo'], stage='ratio')",
+        "formula and tokens; the arrow keys step",
+    ),
 }
 IN_PYTHON = {
     "accumulation lab": (
@@ -198,11 +203,11 @@ def missing() -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("presses", nargs="?", type=int, default=30)
-    parser.add_argument("--smoke", action="store_true", help="one explorer, one press")
+    parser.add_argument("--smoke", action="store_true", help="two explorers, one press")
     given = parser.parse_args()
     if given.smoke and missing():
         print("skipped: needs " + " and ".join(missing()))
     elif given.smoke:
-        main(1, ["clip"])
+        main(1, ["clip", "stepper"])
     else:
         main(given.presses, [*IN_BROWSER, *IN_PYTHON])

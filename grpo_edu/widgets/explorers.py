@@ -12,6 +12,7 @@ from .clip import ClipExplorer
 from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
+from .stepper import Stepper
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
@@ -20,6 +21,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "clip": ClipExplorer,
     "kl": KLExplorer,
     "dapo": DapoExplorer,
+    "stepper": Stepper,
 }
 
 
