@@ -49,6 +49,8 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "token view": ("texts import TokenView as f", "f()", "token"),
+    "run viewer": ("texts import RunViewer as f", "f('run')", "recorded step"),
     "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
     "stepper": (
@@ -65,8 +67,6 @@ IN_PYTHON = {
     ),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
-    "token view": ("readers import token_view as f", "f()", "completion"),
-    "run viewer": ("readers import run_viewer as f", "f('run')", "step"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");

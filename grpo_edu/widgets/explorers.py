@@ -13,6 +13,7 @@ from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
 from .stepper import Stepper
+from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
@@ -20,6 +21,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "kl": KLExplorer,
+    "tokens": TokenView,
     "dapo": DapoExplorer,
     "stepper": Stepper,
 }
