@@ -260,14 +260,14 @@ function panelRow(r, s, i, { width, left, cell, largest, id, height, reached }) 
     <g class="cells" data-cells="${s.lengths[i]}" ${grip("cells", s, i, reached)}>
     ${cellsOf(fills, { left, cell, y: y + 3, height: height - 6 })}
     <rect class="edge" x="${left}" width="${(end - left).toFixed(2)}" ${inside}/>${picked}</g>
-    <rect class="end" x="${(end - 1).toFixed(1)}" width="5" rx="2" ${inside}
+    <rect class="end" x="${(end + 1).toFixed(1)}" width="6" rx="2" ${inside}
     ${grip("length", s, i, reached)}/>
     ${textAt(width - 64, middle, "end", perToken(factor * average, s.relative), "")}
     ${textAt(width - 4, middle, "end", percent(r.share[i]), "")}</g>`;
 }
 
 function panel(r, s, { width, largest, id, reached }) {
-  const { lengths, group, relative } = s;
+  const { lengths, group } = s;
   const height = s.compact ? 20 : 24;
   const left = 14 + 6.5 * Math.max(...lengths.map((_, i) => named(s, i).length));
   const columns = columnsOf(Math.max(...lengths));
@@ -285,18 +285,18 @@ function panel(r, s, { width, largest, id, reached }) {
       `${percent(r.share[i])} of the step`,
   );
   const title = `${escaped(s.specs[r.name].label)}: ${summary.join("; ")}`;
-  const below = s.compact
-    ? ""
-    : textAt(left + (columns * cell) / 2, bottom + 27, "middle", "token position");
+  const below =
+    places(left, cell, columns, bottom + 13) +
+    textAt(left + (columns * cell) / 2, bottom + 27, "middle", "token position");
   return `<svg role="${reached ? "group" : "img"}" data-left="${left}" data-cell="${cell}"
-    width="${width}" height="${bottom + (s.compact ? 16 : 30)}"><title>${title}</title>
+    width="${width}" height="${bottom + (s.compact ? 0 : 30)}"><title>${title}</title>
     <defs><pattern id="${id}" width="5" height="5" patternUnits="userSpaceOnUse"
     patternTransform="rotate(45)"><rect class="hatch-back" width="5" height="5"/>
     <line class="hatch" x1="0" x2="0" y1="0" y2="5"/></pattern></defs>
     ${textAt(width - 64, 14, "end", `${even ? "" : "mean "}push / token`)}
     ${textAt(width - 4, 14, "end", "share")}
     ${lengths.map((_, i) => panelRow(r, s, i, size) + rule(i)).join("")}
-    ${places(left, cell, columns, bottom + 13)}${below}</svg>`;
+    ${s.compact ? "" : below}</svg>`;
 }
 
 // The probability of every token of the chosen completion: up from π_old, or down.
@@ -310,7 +310,7 @@ function bars(s, width) {
   const right = left + cell * s.lengths[i];
   const bar = (ratio, k) => {
     const top = Math.min(y(ratio), y(1)) - 1;
-    return `<rect class="bar${k === t ? " chosen" : ""}" x="${(left + k * cell).toFixed(2)}"
+    return `<rect class="probability${k === t ? " chosen" : ""}" x="${(left + k * cell).toFixed(2)}"
       width="${(cell - gap).toFixed(2)}" y="${top.toFixed(2)}"
       height="${(Math.abs(y(ratio) - y(1)) + 2).toFixed(2)}"/>`;
   };
@@ -357,11 +357,11 @@ const frame = (s, good, largest, count) => {
     return `<section data-recipe="${escaped(name)}"><h4>${escaped(label)}
       <span class="soft">W = ${escaped(formula)}</span></h4><div class="plot"></div></section>`;
   });
-  return `${s.caption && `<p class="caption">${escaped(s.caption)}</p>`}
+  return `<div class="above">${s.caption && `<p class="caption">${escaped(s.caption)}</p>`}
     <p class="moved"><b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}.
     <span class="soft">Drag a bar or a cell up or down: it changes the token's probability. Drag the
     end of a strip: it changes the length.</span></p><div class="tokens"></div>
-    <div class="legend">${good.length ? legend(largest, s.relative) : ""}</div>
+    <div class="legend">${good.length ? legend(largest, s.relative) : ""}</div></div>
     <div class="panels" style="--count: ${count > 3 ? 2 : count}">${sections.join("")}</div>`;
 };
 

@@ -66,7 +66,8 @@ const gripAttributes = (name, { label, text, now, low, high, reached }) =>
   `data-grip="${name}" data-lm-suppress-shortcuts="true" ` +
   (reached
     ? `tabindex="0" role="slider" aria-label="${escaped(label)}" ` +
-      `aria-valuetext="${escaped(text)}" aria-valuenow="${now}" aria-valuemin="${low}" aria-valuemax="${high}"`
+      `aria-valuetext="${escaped(text)}" aria-valuenow="${now}" ` +
+      `aria-valuemin="${low}" aria-valuemax="${high}"`
     : "");
 
 export { gripAttributes, gripsOf, keepingFocus };
