@@ -1,5 +1,5 @@
-"""The aggregation explorer: move lengths, rewards, the probability of every token, and clips, and see
-the push on each token answer.
+"""The aggregation explorer: move lengths, rewards, clips and the probability of every token, and
+see the push on each token answer.
 
 Level of evidence: exact. The formula runs in the browser; every choice and setting of a recipe
 comes from the library.
@@ -27,8 +27,7 @@ NOT_OFFERED = ("ppo", "ppo(gae)", "grpo(process)", "gdpo")
 OFFERED = tuple(name for name in catalog.RECIPES if name not in NOT_OFFERED)
 
 
-LOWEST = 0.1
-HIGHEST = 10.0
+RATIO = tr.Float(min=0.1, max=10.0)
 
 
 def without_kl(recipe: Recipe) -> Recipe:
@@ -41,6 +40,12 @@ def drawn_spec(recipe: Recipe) -> dict[str, Any]:
     """``spec`` of what the explorer draws; its label says where a KL term is left out."""
     plain = without_kl(recipe)
     return {**spec(plain), "label": recipe.name + " (KL left out)" * (plain != recipe)}
+
+
+def recipes_by_name(offered: Sequence[str], own: Sequence[str | Recipe]) -> dict[str, Recipe]:
+    """The offered recipes of the catalog, and those that were given as recipes."""
+    given = {r.name: r for r in own if isinstance(r, Recipe)}
+    return {name: catalog.RECIPES[name] for name in offered} | given
 
 
 class AggregationExplorer(Explorer):
@@ -95,11 +100,7 @@ class AggregationExplorer(Explorer):
     lengths = tr.List(tr.Int(min=1, max=64), minlen=1, maxlen=8).tag(sync=True)
     rewards = tr.List(tr.Float()).tag(sync=True)
     group = tr.List(tr.Int(min=0)).tag(sync=True)
-    ratio = tr.List(
-        tr.Union(
-            [tr.Float(min=LOWEST, max=HIGHEST), tr.List(tr.Float(min=LOWEST, max=HIGHEST), minlen=1)]
-        )
-    ).tag(sync=True)
+    ratio = tr.List(tr.Union([RATIO, tr.List(RATIO, minlen=1)])).tag(sync=True)
     old = tr.Float(0.1, min=0.01, max=1.0).tag(sync=True)
     token = tr.List(tr.Int(min=0), [0, 0], minlen=2, maxlen=2).tag(sync=True)
     greedy = tr.Bool(False).tag(sync=True)
@@ -121,8 +122,7 @@ class AggregationExplorer(Explorer):
         ratio: float | Sequence[float | Sequence[float]] = 1.0,
         **state: Any,
     ) -> None:
-        self._by_name = {name: catalog.RECIPES[name] for name in OFFERED}
-        self._by_name |= {r.name: r for r in recipes if isinstance(r, Recipe)}
+        self._by_name = recipes_by_name(OFFERED, recipes)
         names = [r.name if isinstance(r, Recipe) else r for r in recipes]
         n = len(lengths)
         super().__init__(

@@ -1,4 +1,4 @@
-"""The four explorers by name, and what ``grpo-edu export-html`` writes."""
+"""The explorers by name, and what ``grpo-edu export-html`` writes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
 from .difficulty import DifficultyExplorer
+from .step import StepExplorer
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "step": StepExplorer,
 }
 
 
