@@ -339,6 +339,13 @@ def good():
             "p": 0.1,
             "size": 8,
         },
+        "grpo_edu.widgets.step.StepExplorer": {
+            "recipes": ["grpo"],
+            "policy": [0.5, 0.5],
+            "token": 0,
+            "ratio": 1.0,
+            "rewards": [1, 0],
+        },
         "grpo_edu.widgets.labs.accumulation_lab": {},
         "grpo_edu.widgets.labs.dapo_lab": {},
         "grpo_edu.widgets.labs.kl_explorer": {},

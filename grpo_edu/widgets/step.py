@@ -6,6 +6,7 @@ comes from the library.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -118,7 +119,7 @@ class StepExplorer(Explorer):
         first = torch.zeros_like(plain.mask)
         first[0, 0] = True
         now = logits.log_softmax(0)[self.token]
-        before = self.logits().log_softmax(0)[self.token] - torch.tensor(self.ratio).double().log()
+        before = self.logits().log_softmax(0)[self.token] - math.log(self.ratio)
         return replace(
             plain,
             old_logp=torch.where(first, before.clamp(max=0), plain.logp),

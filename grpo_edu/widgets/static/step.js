@@ -70,7 +70,7 @@ function stepOf(spec, s) {
 
 // ---- the picture ----
 
-const HEIGHT = 120; // of a probability of 1
+const HEIGHT = 100; // of a probability of 1
 const TOP = 18;
 const places = (s, width) => {
   const column = Math.min(76, (width - 8) / s.policy.length);
@@ -138,7 +138,8 @@ function intro(s) {
   const p = s.policy[s.token];
   return `<p class="moved">Answer 1 (${mark(s.rewards[0])}) begins with the token <b>${name}</b>:
     π_old ${number(p / s.ratio)} → π ${number(p)}, ratio ${number(s.ratio)}. One step of
-    gradient descent on the logits, learning rate ${number(s.learning_rate)}.
+    gradient descent on the logits, learning rate ${number(s.learning_rate)}. Every answer
+    has ${s.length} token${s.length > 1 ? "s" : ""}; C = ${s.limit}.
     <span class="soft">Drag a grey bar to change the policy before the step.</span></p>
     <div class="legend"><i class="key before"></i><span>before</span><i class="key up"></i>
     <span>after: more probable</span><i class="key down"></i><span>after: less probable</span>
