@@ -200,6 +200,9 @@ function places(left, cell, columns, y) {
 }
 const columnsOf = (length) => Math.max(8, 8 * Math.ceil(length / 8));
 
+// One of 40 colours a side, so that many cells share one.
+const shade = (x, largest) => colour(Math.round((40 * x) / (largest || 1)), 40);
+
 // The cells of a row, those with one colour as one path: a path each would be most of a frame.
 function cellsOf(fills, { left, cell, y, height }) {
   const gap = cell > 5 ? 1 : 0;
@@ -218,8 +221,8 @@ const grip = (kind, s, i, reached) => {
   const length = s.lengths[i];
   if (kind === "length")
     return gripAttributes(`length ${i}`, {
-      label: `end of completion ${i + 1}: left and right change its length`,
-      text: `${length} tokens`,
+      label: `end of completion ${i + 1}`,
+      text: `${length} tokens; left and right change the length`,
       now: length,
       low: 1,
       high: Math.min(LONGEST, s.length_limit),
@@ -227,10 +230,10 @@ const grip = (kind, s, i, reached) => {
     });
   const at = [i, row === i ? t : 0];
   return gripAttributes(`${kind} ${i}`, {
-    label:
-      `tokens of completion ${i + 1}: left and right choose a token, up and down move its ` +
-      "probability, Enter changes the reward",
-    text: `token ${at[1] + 1} of ${length}: ${moved(s, at)}`,
+    label: `${kind === "bars" ? "probability of the " : ""}tokens of completion ${i + 1}`,
+    text:
+      `token ${at[1] + 1} of ${length}: ${moved(s, at)}; left and right choose a token, up and ` +
+      "down move its probability, Enter changes the reward",
     now: newOf(s, ratiosOf(s, i)[at[1]]),
     low: 0,
     high: 1,
@@ -243,7 +246,7 @@ function panelRow(r, s, i, { width, left, cell, largest, id, height, reached }) 
   const middle = y + height / 2 + 4;
   const factor = s.relative && r.total ? 100 / r.total : 1;
   const fills = r.push[i].map((x, t) =>
-    r.clipped[i][t] ? `url(#${id})` : colour(factor * x, largest),
+    r.clipped[i][t] ? `url(#${id})` : shade(factor * x, largest),
   );
   const [row, t] = tokenOf(s);
   const end = left + s.lengths[i] * cell;
