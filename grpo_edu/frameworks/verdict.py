@@ -18,7 +18,8 @@ from ..weights import token_weights
 from . import labels
 from .tables import LeftOut
 
-LOSS_AXES = {"surrogate", "aggregation", "baseline"}  # without one of these there are no weights
+# Without one of these there are no weights.
+LOSS_AXES = {"surrogate", "aggregation", "baseline", "scale"}
 NOT_COVERED = "not covered, see below"
 
 
@@ -197,8 +198,13 @@ def biases(core: Recipe, size: float | None) -> list[str]:
 # --- the four lines -------------------------------------------------------------------------------
 
 
-def advantage_line(recipe: Recipe) -> str:
-    """Baseline and scale, the shaping of rewards, and which groups take part."""
+def advantage_line(recipe: Recipe, lost: set[str]) -> str:
+    """Baseline and scale, the shaping of rewards, and which groups take part.
+
+    ``lost``, here and below: the axes of which a part is not covered.
+    """
+    if lost & {"baseline", "scale"}:
+        return NOT_COVERED
     formula = axes.text(recipe.scale)
     function = axes.function_of(recipe.scale)
     if function is unscaled:
@@ -212,8 +218,10 @@ def advantage_line(recipe: Recipe) -> str:
     return f"{axes.text(recipe.baseline)}, {scale}{shaped}{groups}"
 
 
-def aggregation_line(recipe: Recipe, pushes: tuple[float, float]) -> str:
+def aggregation_line(recipe: Recipe, pushes: tuple[float, float], lost: set[str]) -> str:
     """The aggregation, and the two pushes with each completion's share of the step."""
+    if lost & {"aggregation", "surrogate"}:
+        return NOT_COVERED
     short, long = pushes
     total = 10 * abs(short) + 100 * abs(long) or 1.0
     return (
@@ -230,7 +238,7 @@ def band(recipe: Recipe) -> str:
 
 
 def clip_line(recipe: Recipe, updates: float | None, lost: set[str]) -> str:
-    """The clip band, and whether it can act; ``lost``: axes of which a part is not covered."""
+    """The clip band, and whether it can act."""
     if "surrogate" in lost:
         return NOT_COVERED + (f"; updates per rollout: {updates:g}" if updates else "")
     sampler = f"; times {axes.text(recipe.correction)} for the sampler" if recipe.correction else ""
@@ -242,7 +250,7 @@ def clip_line(recipe: Recipe, updates: float | None, lost: set[str]) -> str:
 
 
 def kl_line(recipe: Recipe, lost: set[str]) -> str:
-    """The KL terms; ``lost``: axes of which a part is not covered."""
+    """The KL terms."""
     if "kl" in lost:
         return NOT_COVERED
     terms = []

@@ -20,7 +20,7 @@ from ..objective import axes, catalog
 from ..objective.recipe import Recipe
 from ..rollouts import Rollouts
 from ..weights import split, token_weights
-from .base import Explorer, script, spec, static, tr
+from .base import Framed, script, spec, static, tr
 
 # a value model, step rewards and reward parts have no control here
 NOT_OFFERED = ("ppo", "ppo(gae)", "grpo(process)", "gdpo")
@@ -28,6 +28,35 @@ OFFERED = tuple(name for name in catalog.RECIPES if name not in NOT_OFFERED)
 
 
 RATIO = tr.Float(min=0.1, max=10.0)
+FOUR = {"rewards": [1, 0, 1, 0], "group": [0] * 4, "token": [0, 3]}
+PRESETS: dict[str, dict[str, Any]] = {
+    "a ratio for every token": {
+        "caption": "Start: in the first answer token 2 is less probable than before, token 4 more. "
+        "GRPO cuts token 4, CISPO caps it, SAPO fades it; GSPO pushes the whole answer alike.",
+        "recipes": ["grpo", "gspo", "cispo", "sapo"],
+        "lengths": [8] * 4,
+        "ratio": [[1, 0.15, 1, 6, 1, 1, 1, 1], 1.0, 1.0, 1.0],
+        "old": 0.1,
+        **FOUR,
+    },
+    "short and long answers": {
+        "caption": "Start: on policy, two answers of 8 tokens, one of 16, one of 32. Which recipe "
+        "pushes a token of the long wrong answer as hard as one of the short wrong answer?",
+        "recipes": ["grpo", "dr_grpo", "dapo(step)"],
+        "lengths": [8, 8, 16, 32],
+        "ratio": [1.0] * 4,
+        **FOUR,
+    },
+    "every answer right": {
+        "caption": "Start: all four answers are right, so no answer is better than another. Make "
+        "one wrong by a click on its mark.",
+        "recipes": ["grpo", "dr_grpo", "reinforce"],
+        "lengths": [8] * 4,
+        "ratio": [1.0] * 4,
+        **FOUR,
+        "rewards": [1] * 4,
+    },
+}
 
 
 def without_kl(recipe: Recipe) -> Recipe:
@@ -48,7 +77,7 @@ def recipes_by_name(offered: Sequence[str], own: Sequence[str | Recipe]) -> dict
     return {name: catalog.RECIPES[name] for name in offered} | given
 
 
-class AggregationExplorer(Explorer):
+class AggregationExplorer(Framed):
     """Up to four recipes side by side on at most eight completions; every control is a trait.
 
     .. math:: \\mathrm{push}_{it} = A_{it}\\, W_{it}\\, \\rho_{it}\\, g_{it}
@@ -68,14 +97,15 @@ class AggregationExplorer(Explorer):
             (ReMax); ``eps_low``, ``eps_high``: offsets from 1 that replace every recipe's own
             clip, None keeps it; ``length_limit``: C of the constant; ``micro_batches``: cut in
             order, as ``weights.split``; ``relative``: show each recipe's push per token in percent
-            of its step (a common factor is only a learning rate); ``caption``: a sentence above;
-            ``compact``: fewer controls, for a frame of 680 x 520 pixels.
+            of its step (a common factor is only a learning rate); ``preset``: a key of
+            ``PRESETS``, which sets the traits it names; ``compact``: for a frame of 680 × 520.
 
     Raises:
-        ValueError: a recipe the explorer does not offer. traitlets.TraitError: a value outside its
+        ValueError: a recipe or a preset that is not offered. traitlets.TraitError: a value outside its
         range.
     """
 
+    PRESETS = PRESETS
     TITLE = "The push on every token"
     SHOWN = (
         "recipes",
@@ -91,8 +121,6 @@ class AggregationExplorer(Explorer):
         "length_limit",
         "micro_batches",
         "relative",
-        "caption",
-        "compact",
     )
     _esm = script("grips", "aggregation")
     _css = static("explorer.css") + static("grips.css")
@@ -109,8 +137,6 @@ class AggregationExplorer(Explorer):
     length_limit = tr.Int(64, min=1).tag(sync=True)
     micro_batches = tr.Int(2, min=1, max=8).tag(sync=True)
     relative = tr.Bool(False).tag(sync=True)
-    caption = tr.Unicode("").tag(sync=True)
-    compact = tr.Bool(False).tag(sync=True)
 
     @checked
     def __init__(

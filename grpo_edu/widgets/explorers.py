@@ -9,7 +9,9 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
+from .kl import KLExplorer
 from .step import StepExplorer
 
 EXPLORERS: dict[str, type[Explorer]] = {
@@ -18,6 +20,8 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
     "step": StepExplorer,
+    "kl": KLExplorer,
+    "dapo": DapoExplorer,
 }
 
 

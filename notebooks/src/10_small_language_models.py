@@ -179,13 +179,7 @@ FIGURES["lm_token_efficiency"].show()
 # 116 thousand tokens under GRPO, 113 under Dr. GRPO, 119 under the token mean, for one pass rate. Right answers, which become many, shrink as
 # wrong ones grow. Where most answers are wrong, the sum would come out otherwise.
 
-# %%
-FIGURES["lm_entropy_reward"].show()
-
 # %% [markdown]
-# Arm by arm the pass rate falls with entropy as R = b − a·exp(H) says, but loosely: R² from .27 to .93, and above .9 in three of fifteen runs.
-# Under 1/|o| entropy goes on falling when there is nothing left to win: long certain tails, not better answers.
-#
 # ## 9. The other bias
 #
 # Division by the std multiplies a group's gradient by 1/σ, exactly. How much does a hard question gain, measured on the model?

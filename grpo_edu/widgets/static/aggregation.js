@@ -3,6 +3,7 @@
 import { gripAttributes, gripsOf, keepingFocus } from "./grips.js";
 import { clamp, isDead, mean, need, perPrompt, pushOf, sum } from "./objective.js";
 import {
+  FRAME,
   asNumber,
   attributes,
   bar,
@@ -15,10 +16,13 @@ import {
   grown,
   halves,
   mark,
+  more,
   named,
   number,
   parse,
   percent,
+  presetChoice,
+  presetState,
   replaced,
   signed,
   slider,
@@ -271,7 +275,7 @@ function panelRow(r, s, i, { width, left, cell, largest, id, height, reached }) 
 
 function panel(r, s, { width, largest, id, reached }) {
   const { lengths, group } = s;
-  const height = s.compact ? 20 : 24;
+  const height = s.compact ? 18 : 24;
   const left = 14 + 6.5 * Math.max(...lengths.map((_, i) => named(s, i).length));
   const columns = columnsOf(Math.max(...lengths));
   const cell = (width - left - 144) / columns;
@@ -360,9 +364,8 @@ const frame = (s, good, largest, count) => {
     return `<section data-recipe="${escaped(name)}"><h4>${escaped(label)}
       <span class="soft">W = ${escaped(formula)}</span></h4><div class="plot"></div></section>`;
   });
-  return `<div class="above">${s.caption && `<p class="caption">${escaped(s.caption)}</p>`}
-    <p class="moved"><b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}.
-    <span class="soft">Drag a bar or a cell up or down: it changes the token's probability. Drag the
+  return `<div class="above"><p class="moved"><b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}.
+    <span class="soft aside">Drag a bar or a cell up or down: it changes the token's probability. Drag the
     end of a strip: it changes the length.</span></p><div class="tokens"></div>
     <div class="legend">${good.length ? legend(largest, s.relative) : ""}</div></div>
     <div class="panels" style="--count: ${count > 3 ? 2 : count}">${sections.join("")}</div>`;
@@ -395,7 +398,6 @@ function draw(root, s, results, id) {
   const scale = (r) => (s.relative && r.total ? 100 / r.total : 1);
   const sizes = good.map((r) => Math.max(...r.push.flat().map(Math.abs)) * scale(r));
   const largest = Math.max(0, ...sizes);
-  root.classList.toggle("compact", s.compact);
   keepingFocus(root, () => {
     root.querySelector(".picture").innerHTML = frame(s, good, largest, results.length);
     drawPlots(root, s, results, largest, id);
@@ -440,9 +442,9 @@ function table(good, s) {
 
 // ---- the controls ----
 
-const controls = ({ specs }) =>
-  bar(chooser("recipes", "recipe", specs, MANY)) +
-  bar(
+const controls = (s) =>
+  bar(presetChoice(s), chooser("recipes", "recipe", s.specs, MANY)) +
+  more(
     field("count", "completions", 'min="2" max="8" step="1"'),
     field("eps_low", "clip low", 'min="0" step="0.01" placeholder="own"'),
     field("eps_high", "clip high", 'min="0" step="0.01" placeholder="own"'),
@@ -503,6 +505,7 @@ const toggled = (s, i) => ({ rewards: replaced(s.rewards, i, s.rewards[i] > 0 ? 
 
 // What a control changes in the state; throws where its text is not a value.
 const changes = {
+  preset: presetState,
   recipes: chosen("recipes", MANY),
   count(input, s) {
     const n = parse(input, "completions", { min: 1, max: 8, whole: true });
@@ -596,8 +599,7 @@ const keys = [
   "length_limit",
   "micro_batches",
   "relative",
-  "caption",
-  "compact",
+  ...FRAME,
 ];
 export default {
   render: explorer({
