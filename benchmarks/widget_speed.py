@@ -1,8 +1,9 @@
 """How long from a key press to new pixels, for every explorer and panel, in headless Chromium.
 
 Time runs from the key event's own time stamp to the end of the frame after the picture changed. The
-aggregation explorer holds 8 completions x 64 tokens x 3 recipes. Targets: median <= 30 ms and
-p95 <= 50 ms for what computes in the browser, median <= 120 ms for what Python draws. Busy
+aggregation explorer holds 8 completions x 64 tokens x 3 recipes, once with one ratio for all, once
+with a ratio per token. Targets: median <= 30 ms and p95 <= 50 ms for what computes in the browser,
+median <= 120 ms for what Python draws. Busy
 neighbours make every number larger, so the machine's load is printed too.
 
 python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: two explorers, one press)
@@ -38,6 +39,13 @@ IN_BROWSER = {
         "f(['grpo', 'dr_grpo', 'dapo'], [64] * 8, [1, 0] * 4)",
         "length of completion 1",
     ),
+    "ratio per token": (
+        "aggregation import AggregationExplorer as f",
+        "f(['grpo', 'gspo', 'cispo'], [64] * 8, [1, 0] * 4, ratio=[[0.5 + ((5 * i + t) % 64) / 32"
+        " for t in range(64)] for i in range(8)])",
+        "probability of the tokens of completion 1",
+    ),
+    "step": ("step import StepExplorer as f", "f()", "learning rate η"),
     "advantage": (
         "advantage import AdvantageExplorer as f",
         "f([1, 0] * 4)",

@@ -339,6 +339,13 @@ def good():
             "p": 0.1,
             "size": 8,
         },
+        "grpo_edu.widgets.step.StepExplorer": {
+            "recipes": ["grpo"],
+            "policy": [0.5, 0.5],
+            "token": 0,
+            "ratio": 1.0,
+            "rewards": [1, 0],
+        },
         "grpo_edu.widgets.kl.KLExplorer": {"p": 0.7, "q": 0.3, "beta": 1.0},
         "grpo_edu.widgets.labs.accumulation_lab": {},
         "grpo_edu.widgets.labs.toy_player": {},

@@ -12,6 +12,7 @@ from .clip import ClipExplorer
 from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
+from .step import StepExplorer
 from .stepper import Stepper
 from .texts import TokenView
 
@@ -20,6 +21,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "step": StepExplorer,
     "kl": KLExplorer,
     "tokens": TokenView,
     "dapo": DapoExplorer,
