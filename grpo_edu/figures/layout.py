@@ -92,9 +92,10 @@ def _settings(style: Path) -> dict[str, Any]:
                 "Expected lines such as `font.size: 11`."
             )
     try:
-        return dict(
-            matplotlib.rc_params_from_file(style, fail_on_error=True, use_default_template=False)
+        settings = matplotlib.rc_params_from_file(
+            style, fail_on_error=True, use_default_template=False
         )
+        return {str(name): value for name, value in settings.items()}
     except ValueError as error:
         raise ValueError(f"{style}: {error}") from error
 
@@ -120,7 +121,7 @@ def save(picture: Figure, target: Path, ending: str, width: float | None) -> Non
     else:
         with _ScaledPages(target, metadata=FORMATS["pdf"]) as pages:
             pages.scale = scale
-            picture.savefig(pages, format="pdf")
+            pages.savefig(picture)
 
 
 class _ScaledFile(PdfFile):
