@@ -49,15 +49,15 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
+    "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
 }
 IN_PYTHON = {
-    "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
     "accumulation lab": (
         "labs import accumulation_lab as f",
         "f()",
         "tokens of the last completion",
     ),
-    "DAPO lab": ("labs import dapo_lab as f", "f()", "eps high"),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
     "token view": ("readers import token_view as f", "f()", "completion"),

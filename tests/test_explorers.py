@@ -37,9 +37,11 @@ from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
 from grpo_edu.widgets.base import spec, static
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
 
 NODE = shutil.which("node")
 RUN = """
@@ -608,9 +610,73 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
     assert (
-        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip"
+        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip, kl, dapo"
         in wrong.output
     )
+
+
+def test_kl_k1_in_the_loss_has_no_gradient_and_k2_and_k3_those_of_the_two_kls():
+    got = KLExplorer(0.7, 0.3).gradients()
+    # softmax: reverse p(1-p)·(log p/q - log (1-p)/(1-q)), forward p - q
+    reverse = 0.7 * 0.3 * 2 * 0.8472978603872037
+    assert got["k1 in the loss"] == pytest.approx(0, abs=1e-15)
+    for name in ("k2 in the loss", "ratio · k3 in the loss", "k1 in the reward"):
+        assert got[name] == pytest.approx(reverse, rel=1e-12)
+    assert got["k3 in the loss"] == pytest.approx(0.4, rel=1e-12)
+
+
+def test_values_and_pulls_of_kl_estimators_are_the_librarys():
+    turned = [
+        KLExplorer(p, q, beta)
+        for p in (0.05, 0.3, 0.5, 0.95)
+        for q in (0.05, 0.5, 0.8)
+        for beta in (0.01, 1.0)
+    ]
+    for explorer, got in zip(
+        turned, javascript([state_of(e) for e in turned], KLExplorer), strict=True
+    ):
+        near = {"rel": 1e-12, "abs": 1e-14}
+        assert got["gradients"] == pytest.approx(explorer.gradients(), **near)
+        assert got["truths"] == pytest.approx(explorer.true_gradients(), **near)
+        for name, line in explorer.values().items():
+            assert got["values"][name] == pytest.approx(line, **near)
+        assert got["reverse"] == pytest.approx(explorer.values()["k1"][2], **near)
+
+
+def test_dapo_shows_one_change_at_a_time_with_the_librarys_numbers():
+    turned = [
+        DapoExplorer(eps_high=0.28),
+        DapoExplorer(part="dynamic sampling", p=0.5, size=2),
+        *(DapoExplorer(part="token mean", longest=n) for n in (8, 56, 512)),
+        DapoExplorer(part="overlong penalty", cache=4096),
+    ]
+    reach, sampling, *means, overlong = javascript([state_of(e) for e in turned], DapoExplorer)
+    assert "a token at 0.01 may rise to 0.0128, one at 0.5 to 0.64" in reach["sentence"]
+    assert "50 % of the groups are live, so 2 are sampled" in sampling["sentence"]
+    for explorer, got in zip(turned[2:5], means, strict=True):
+        shares = {line["name"]: line["value"] for line in got["bars"]}
+        assert shares == pytest.approx(explorer.shares(), rel=1e-12)
+    # 56 of 112 tokens; in its prompt 56 of 80, half the step
+    assert list(turned[3].shares().values()) == pytest.approx([1 / 8, 56 / 80 / 2, 56 / 112])
+    assert "starts at 16384 tokens" in overlong["sentence"]
+    (plot,) = overlong["plots"]
+    penalty = dict(zip(plot["x"]["values"], plot["lines"][0]["values"], strict=True))
+    assert [penalty[0], penalty[20480]] == [0, -1]
+    titles = [explorer.figure().get_suptitle() for explorer in turned]
+    assert "may rise to 0.0128, one at .5 to 0.64" in titles[0]
+    assert len(set(titles)) == len(titles)
+
+
+def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():
+    explorer = AdvantageExplorer(preset="every answer right")
+    assert explorer.rewards == [1, 1, 1, 1]
+    explorer.preset = "an easy and a hard prompt"
+    assert explorer.group == [0] * 4 + [1] * 4
+    assert explorer.state()["presets"] == AdvantageExplorer.PRESETS
+    with pytest.raises(ValueError, match="no preset 'mine': expected one of past the band"):
+        clip.ClipExplorer(preset="mine")
+    with pytest.raises(ValueError, match="does not draw 'mean/sd'"):
+        AdvantageExplorer(estimators=["mean/sd"])
 
 
 def test_the_package_does_not_load_the_widgets():

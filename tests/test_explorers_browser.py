@@ -22,8 +22,11 @@ from playwright.sync_api import expect, sync_playwright
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import PARTS, DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
+from grpo_edu.widgets.predict import Predict
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")
@@ -61,7 +64,15 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs, readers
-display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+""",
+    "slow": """
+import time
+from grpo_edu.widgets.panel import Panel, slider
+def draw(n):
+    time.sleep(2 * (n > 1))
+    return f"<n is {n}>"
+Panel(draw, {"n": slider("n", 1, 9, 1, 1)})
 """,
     "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
 }
@@ -89,8 +100,8 @@ def open_page(browser, tmp_path):
     """Opens the saved page of an explorer; at the end of the test nothing may have failed or called the network."""
     pages, trouble = [], []
 
-    def go(explorer, width=1200):
-        page = browser.new_page(viewport={"width": width, "height": 900})
+    def go(explorer, width=1200, height=900):
+        page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(LIMIT * 1000)
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
@@ -101,7 +112,7 @@ def open_page(browser, tmp_path):
             ),
         )
         page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
-        page.locator("svg").first.wait_for()
+        page.locator(".grpo-explorer").wait_for()
         pages.append(page)
         return page
 
@@ -281,13 +292,83 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
 
 
 @pytest.mark.parametrize("explorer", [
-    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
-], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1), KLExplorer(),
+], ids=["advantage", "difficulty", "clip", "kl"])  # fmt: skip
 @pytest.mark.parametrize("width", [1200, 700])
 def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
     page = open_page(explorer, width)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
+
+
+FRAMED = [
+    pytest.param(kind, preset, id=f"{kind.__name__}-{preset}")
+    for kind in (AdvantageExplorer, ClipExplorer, DifficultyExplorer, KLExplorer)
+    for preset in kind.PRESETS
+    if preset != "all estimators"
+]
+
+
+@pytest.mark.parametrize(("kind", "preset"), FRAMED)
+def test_a_preset_fits_a_frame_without_scrolling(open_page, kind, preset):
+    page = open_page(kind(preset=preset, compact=True), 680, 520)
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert page.evaluate(size) == [680, 520]
+    expect(page.locator(".caption")).to_have_text(kind.PRESETS[preset]["caption"])
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_a_preset_is_chosen_in_the_page_and_sets_what_it_names(open_page):
+    page = open_page(AdvantageExplorer())
+    expect(page.locator(".caption")).to_be_hidden()
+    page.get_by_label("start from").select_option("every answer right")
+    expect(page.locator("[data-estimator]")).to_have_count(5)
+    expect(page.locator(".note")).to_contain_text("every reward is equal")
+    page.get_by_label("start from").select_option("")
+    expect(page.locator(".caption")).to_be_hidden()
+
+
+def test_the_number_of_an_advantage_stands_at_the_end_of_its_bar_and_the_sum_in_the_page(open_page):
+    page = open_page(AdvantageExplorer([1, 0, 0, 0]), 390)
+    for i, beyond in ((0, lambda t, b: t["y"] < b["y"]), (1, lambda t, b: t["y"] > b["y"])):
+        cell = page.locator(f'[data-estimator="mean/std"] [data-row="{i}"]')
+        text = cell.locator("text").bounding_box()
+        assert beyond(text, cell.locator("rect").nth(1).bounding_box())
+    sums = page.locator("[data-estimator] > text:last-child").all()
+    assert all((box := s.bounding_box())["x"] + box["width"] <= 390 for s in sums)
+    assert page.locator(".cut").count() == 3  # REINFORCE++ 1.7, MaxRL 3, pass@2 2; middle 1
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_change_of_dapo_shows_its_own_sliders_in_the_frame(open_page, part):
+    page = open_page(DapoExplorer(part=part, compact=True), 680, 520)
+    assert page.evaluate("document.documentElement.scrollHeight") == 520
+    sliders = page.locator("input:visible")
+    assert sliders.count() == (2 if part in PARTS[:2] else 1)
+    before = page.locator(".note").inner_text()
+    sliders.first.press("ArrowRight")
+    expect(page.locator(".note")).not_to_have_text(before)
+    assert page.evaluate(OVERLAPS) == []
+    page.get_by_label("change", exact=True).select_option(PARTS[0])
+    expect(page.locator(".note")).to_contain_text("The room grows with the old probability")
+
+
+def test_the_policy_moves_by_key_and_at_the_reference_nothing_pulls(open_page):
+    page = open_page(KLExplorer(0.45, 0.5), 390)
+    pull = page.locator('[data-line="k3 in the loss"]')
+    expect_number(pull, "data-at", -0.05)  # forward KL: p - q
+    page.get_by_label("policy: probability of action 1").press("ArrowRight")
+    expect_number(pull, "data-at", 0.0)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("explorer", [ClipExplorer(), DifficultyExplorer()], ids=["clip", "weight"])
+@pytest.mark.parametrize("width", [1000, 800])
+def test_plots_side_by_side_begin_at_one_height_where_a_heading_wraps(open_page, explorer, width):
+    page = open_page(explorer, width)
+    boxes = [plot.bounding_box() for plot in page.locator(".plot").all()]
+    sections = [section.bounding_box() for section in page.locator("section").all()]
+    assert len({box["y"] for box in boxes}) == len({box["y"] for box in sections})
 
 
 @pytest.mark.parametrize("width", [1200, 700, 420])
@@ -300,6 +381,70 @@ def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, 
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
+
+
+QUESTIONS = {
+    "choice": Predict("Which?", "the third", "Because.", choices=["first", "the third"]),
+    "number": Predict("How many?", 87.5, "Because.", unit="tokens"),
+    "bar": Predict("How much?", 87.5, "Because.", span=(0, 100), unit="%"),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_revealed_before_a_guess_or_show_me(open_page, kind, width):
+    page = open_page(QUESTIONS[kind], width)
+    root = page.locator(".grpo-explorer")
+    check, show = (page.get_by_role("button", name=n) for n in ("check my guess", "show me"))
+    check.press("Enter")  # without a guess it does nothing
+    for hidden in ("87.5", "Because.", "answer is"):
+        assert hidden not in root.aria_snapshot()
+        assert hidden not in root.inner_html()
+    show.press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(
+        "You looked without a guess. Because."
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_choice_is_made_and_checked_by_keyboard_and_stays_as_it_was_guessed(open_page):
+    page = open_page(QUESTIONS["choice"])
+    page.get_by_role("radio", name="first").press("Space")
+    page.get_by_role("button", name="check my guess").press("Enter")
+    shown = page.locator(".picture[role=status]")
+    expect(shown).to_contain_text("The answer is another one. Because.")
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+    page.get_by_role("radio", name="the third").click(force=True)
+    expect(page.get_by_role("radio", name="first")).to_be_checked()
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+
+
+@pytest.mark.parametrize(
+    ("guess", "sentence"),
+    [
+        ("80", "Your guess is 7.5 tokens too low."),
+        ("90", "Your guess is near enough."),
+        ("87.5", "Your guess is exactly right."),
+        ("-3", "The sign is wrong: the answer is +87.5."),
+    ],
+)
+def test_a_number_is_typed_and_enter_checks_it(open_page, guess, sentence):
+    page = open_page(QUESTIONS["number"])
+    page.get_by_label("your guess").fill(guess)
+    page.get_by_label("your guess").press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(f"{sentence} Because.")
+
+
+def test_a_bar_is_dragged_and_the_answer_stands_beside_it_on_the_same_scale(open_page):
+    page = open_page(QUESTIONS["bar"])
+    guess = drag(page, "your guess", 0.25)
+    assert 20 <= guess <= 30
+    page.get_by_label("your guess").press("ArrowRight")
+    page.get_by_role("button", name="check my guess").click()
+    bars = page.locator(".picture[role=status]").locator("i")
+    sizes = [bar.bounding_box()["width"] for bar in bars.all()]
+    assert sizes[0] / sizes[1] == pytest.approx((guess + 1) / 87.5, abs=0.01)
+    expect(page.locator(".picture[role=status]")).to_contain_text("too low")
 
 
 @pytest.fixture(scope="module")
@@ -471,21 +616,11 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(6)
-    kl, accumulation, dapo, toy, stepper, tokens = (
-        page.locator(".grpo-explorer").nth(i) for i in range(6)
-    )
-    picture = kl.locator("img")
-    before = picture.get_attribute("src")
-    kl.get_by_label("policy: probability of action 1").press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", before)
+    expect(page.locator(".grpo-explorer")).to_have_count(4)
+    accumulation, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(4))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
-    )
-    eps = drag(dapo, "eps high", 0.5)
-    expect(dapo.locator("img")).to_have_attribute(
-        "alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}")
     )
     toy.get_by_label("play: the training").press("Enter")
     expect(toy.locator("img")).to_have_attribute("alt", re.compile("step [1-9][0-9]*:"))
@@ -496,3 +631,22 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
     tokens.locator("[data-token$=',3']").first.click()
     expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
     expect(tokens.locator(".picked")).to_have_count(2)
+
+
+def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):
+    page = run_notebook("slow")
+    root, busy = page.locator(".grpo-explorer"), page.locator(".busy[role=status]")
+    expect(busy).to_be_empty()
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    assert busy.inner_text() == "computing …"  # at once: nothing is waited for
+    assert root.locator(".picture").inner_text() == "<n is 1>"
+    assert root.locator(".picture").get_attribute("aria-busy") == "true"
+    expect(root.locator(".picture")).to_have_text("<n is 2>")
+    expect(busy).to_be_empty()
+    expect(root.locator(".picture")).to_have_attribute("aria-busy", "false")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    expect(root.locator(".picture")).to_have_text("<n is 3>")
+    assert busy.inner_text() == "computing …"  # the picture is of an earlier value
+    expect(root.locator(".picture")).to_have_text("<n is 4>")
+    expect(busy).to_be_empty()

@@ -54,7 +54,9 @@ def lab(
 def export_html(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="aggregation, advantage, difficulty, clip; all where none is given."),
+        typer.Argument(
+            help="aggregation, advantage, difficulty, clip, kl; all where none is given."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explorers"),
 ) -> None:

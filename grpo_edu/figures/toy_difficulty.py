@@ -135,7 +135,6 @@ def dynamic_sampling(table: pd.DataFrame) -> Figure:
     draw_lines(by_step, table, "pass_rate", list(SAMPLINGS), looks=SAMPLINGS)
     name_ends(by_step)
     _against_cost(by_cost, table)
-    name_ends(by_cost)
     reached: Any = first_reaching(table, "pass_rate", GOAL)
     costs = reached.groupby("recipe")[["step", "rollouts"]].mean()
     for name, look in SAMPLINGS.items():

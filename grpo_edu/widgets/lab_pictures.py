@@ -111,8 +111,8 @@ def factors_of_split(
 
 
 @picture
-def reach_of_clip(eps_high: float) -> Picture:
-    """Probability at which the clip stops a rising token, against its old probability."""
+def reach_of_clip(eps_high: float, now: float) -> Picture:
+    """Room until the clip stops a rising token, against its old probability; ``now`` is marked."""
     figure = _figure()
     panel = figure.subplots()
     old = np.linspace(0.001, 0.999, 200)
@@ -122,12 +122,12 @@ def reach_of_clip(eps_high: float) -> Picture:
             old, room, color=COLOURS[k], linestyle=("--", "-")[k], label=f"eps high {eps:.2f}"
         )
     panel.set(xlabel="old probability of the token", ylabel="room to rise in one rollout")
+    panel.axvline(now, color="#666666", linestyle=":", linewidth=0.9)
     panel.legend()
-    rare = reach(0.01, eps_high)
     _title(
         figure,
-        f"Clip-higher gives rare tokens little more room: .01 may rise to {rare:.4f}, .9 to "
-        f"{min(1, reach(0.9, eps_high)):.2f}",
+        "The room grows with the old probability: a token at .01 may rise to "
+        f"{reach(0.01, eps_high):.4f}, one at .5 to {reach(0.5, eps_high):.2f}",
     )
     return figure
 

@@ -4,6 +4,7 @@ numbers."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median_high
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
 def advantage_bars(
     advantages: Mapping[str, Sequence[float]], rewards: Sequence[float], group: Sequence[int]
 ) -> Picture:
-    """One line of bars per estimator, one bar per completion, all on one scale.
+    """One line of bars per estimator, one bar per completion, all on one scale. A bar longer than
+    one and a half of the middle line's longest is cut; its number holds.
 
     Args:
         advantages: N numbers by estimator.
@@ -33,12 +35,13 @@ def advantage_bars(
     if not advantages:
         raise ValueError("advantages is empty: expected at least one estimator with an answer.")
     figure = new_figure(max(6.0, 2.5 + 0.7 * len(rewards)), 0.9 + 0.55 * len(advantages))
-    largest = max((abs(a) for line in advantages.values() for a in line), default=0.0) or 1.0
+    longest = [largest for line in advantages.values() if (largest := max(map(abs, line)))]
+    limit = 1.5 * median_high(longest or [1.0])
     panels = figure.subplots(len(advantages), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, line) in zip(panels, advantages.items(), strict=True):
         panel.bar(
             range(len(line)),
-            line,
+            [max(-limit, min(a, limit)) for a in line],
             width=0.6,
             color=[UP if a > 0 else DOWN for a in line],
         )
@@ -46,13 +49,13 @@ def advantage_bars(
         for i, a in enumerate(line):
             panel.text(
                 i,
-                0,
+                max(-limit, min(a, limit)),
                 f"{a:+.3g}" if a else "0",
                 ha="center",
-                va="top" if a > 0 else "bottom",
+                va="top" if a < 0 else "bottom",
                 fontsize=7,
             )
-        panel.set(ylim=(-1.25 * largest, 1.25 * largest), yticks=[])
+        panel.set(ylim=(-1.7 * limit, 1.7 * limit), yticks=[])
         panel.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
         for i in range(1, len(group)):
             if group[i] != group[i - 1]:

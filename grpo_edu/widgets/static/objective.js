@@ -497,12 +497,14 @@ function turned(spec, { ddof, eps, k }) {
 }
 
 export {
+  KL,
   OBJECTIVES,
   SURROGATES,
   advantagesOf,
   batchOf,
   clamp,
   isDead,
+  k3,
   lookup,
   mean,
   need,
