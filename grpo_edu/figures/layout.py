@@ -107,14 +107,14 @@ def save(picture: Figure, target: Path, ending: str, width: float | None) -> Non
     """Write a picture, scaled as a whole to a width in inches where one is given."""
     how: dict[str, Any] = {"format": ending, "metadata": FORMATS[ending]}
     scale = 1.0 if width is None else width / picture.get_figwidth()
+    dpi = 72 if ending == "svg" else float(matplotlib.rcParams["savefig.dpi"])  # pixel layers
     if width is None:
-        picture.savefig(target, **how)
+        picture.savefig(target, **how, dpi=dpi)
     elif ending == "png":
-        dpi = float(matplotlib.rcParams["savefig.dpi"])
         picture.savefig(target, **how, dpi=scale * dpi, pil_kwargs={"dpi": (dpi, dpi)})
     elif ending == "svg":
         buffer = io.StringIO()
-        picture.savefig(buffer, **how)
+        picture.savefig(buffer, **how, dpi=dpi)
         size = f'width="{width:.6g}in" height="{scale * picture.get_figheight():.6g}in"'
         text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, buffer.getvalue(), count=1)
         target.write_text(text, encoding="utf-8")

@@ -158,7 +158,7 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
     if figured.dark:
         written += draw_as(figured, table, out, formats, Layout("dark"))
     if figured.frames and "png" in formats:
-        written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
+        written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
 
