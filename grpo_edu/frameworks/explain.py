@@ -12,7 +12,8 @@ from ..objective.recipe import Recipe
 from . import labels, verdict
 from .data_files import Framework, Option
 from .expressions import evaluate, in_range
-from .readers import Entry, Reading, guess_framework, read
+from .programs import KNOWN, CannotTell, framework_of_keys
+from .readers import Entry, Reading, read
 from .tables import (
     LeftOut,
     at_version,
