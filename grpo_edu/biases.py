@@ -35,11 +35,13 @@ class LengthBias:
                 "Length: no bias inside a prompt; the last token is pushed alike in short and long "
                 "completions of equal reward."
             )
+        if math.isclose(self.right, self.wrong, rel_tol=1e-9):
+            size = f"{self.right:.2f} times as hard, right or wrong"
+        else:
+            size = f"{self.right:.2f} times as hard where it is right, {self.wrong:.2f} where wrong"
         return (
-            f"Length: in a completion four times longer the last token is pushed {self.right:.2f} "
-            "times as hard where it is right (short right "
-            f"answers gain) and {self.wrong:.2f} times where it is wrong (long wrong answers are "
-            "spared)."
+            f"Length: the last token of a completion four times longer is pushed {size}. Below 1, "
+            "short right completions gain and long wrong ones are spared."
         )
 
 
@@ -62,9 +64,9 @@ class DifficultyBias:
                 "weight."
             )
         return (
-            f"Difficulty: at G = {self.size} a prompt of pass rate 0.1 has {self.hard:.2f} times "
-            "the expected weight of one of 0.5, "
-            f"a prompt of pass rate 0.9 has {self.easy:.2f} times."
+            f"Difficulty: on average over groups of {self.size} completions, a prompt of pass rate "
+            f"0.1 is pushed {self.hard:.2f} times as much as one of 0.5, and a prompt of pass rate "
+            f"0.9 {self.easy:.2f} times."
         )
 
 

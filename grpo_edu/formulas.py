@@ -26,6 +26,7 @@ COLOURS = {
     "correction": ("#5d4037", "#d0b0a0"),
     "kl": ("#b0003a", "#ff8fa8"),
 }
+PUSH_WORDS = "how hard the step pushes the token: above 0 it becomes more likely, below 0 less"
 PUSH = r"-\frac{\partial\mathcal{L}}{\partial\log\pi_\theta(o_{it})}"
 
 
@@ -82,18 +83,38 @@ def push_parts(recipe: Recipe) -> tuple[Part, ...]:
 
 
 def definitions(recipe: Recipe) -> tuple[Definition, ...]:
-    """Every factor of the push with its formula, then every symbol that they use."""
-    lines = [Definition("A_{it}", advantage_latex(recipe), "advantage of the token", "advantage")]
+    """The push, every factor of it with its formula, then every symbol that they use."""
+    lines = [
+        Definition(r"\mathrm{push}_{it}", PUSH, PUSH_WORDS),
+        Definition("A_{it}", advantage_latex(recipe), "advantage of the token", "advantage"),
+    ]
     for shaping in recipe.rewards:
         lines.append(Definition("r_i", axes.latex(shaping), "the reward, after shaping"))
     for narrow in recipe.filters:
         lines.append(Definition("i", rf"\in\ {axes.latex(narrow)}", "completions that take part"))
-    lines.append(Definition("W_{it}", axes.latex(recipe.aggregation), "aggregation weight", "W"))
+    lines.append(
+        Definition(
+            "W_{it}",
+            axes.latex(recipe.aggregation),
+            "aggregation weight: how much the token counts in the loss",
+            "W",
+        )
+    )
     written = _written(recipe)
     if written is not None:
         lines += [
-            Definition(written.symbol, _filled(recipe, written.ratio), "ratio", "ratio"),
-            Definition("g_{it}", _filled(recipe, written.gate), "gate of the clip", "gate"),
+            Definition(
+                written.symbol,
+                _filled(recipe, written.ratio),
+                "ratio of new to old probability",
+                "ratio",
+            ),
+            Definition(
+                "g_{it}",
+                _filled(recipe, written.gate),
+                "gate: 0 where the clip takes the gradient",
+                "gate",
+            ),
         ]
     if recipe.correction is not None:
         correction = axes.latex(recipe.correction)
@@ -124,8 +145,11 @@ def advantage_latex(recipe: Recipe) -> str:
 
 
 SYMBOLS = (
+    (r"\mathcal{L}", r"\mathcal{L}", "the loss, which the optimiser step makes smaller"),
+    ("o_{it}", "o_{it}", "token t of completion i (one answer of the model)"),
+    ("A_i", "A_i", "the advantage of completion i, on each of its tokens"),
     ("r_i", "r_i", "reward of completion i"),
-    ("q(i)", "q(i)", "the group: the completions that answer the same prompt as i"),
+    ("q(i)", "q(i)", "the group: the completions of the same prompt as i"),
     ("N", "{N}", "number of completions in the optimiser step"),
     ("P", "{P}", "number of prompts in the optimiser step"),
     ("M", "{M}", "number of micro-batches in the optimiser step"),
@@ -135,6 +159,7 @@ SYMBOLS = (
     ("C", "{C}", "a constant length, the sampler's limit on new tokens"),
     (r"n_{\pm}", r"n_{\pm}", "completions of the group whose advantage has the sign of i's"),
     ("G", "G", "number of completions in the group"),
+    (r"\text{ddof}", "ddof", "the std divides by the number of rewards minus ddof"),
     ("N_{live}", "N_{live}", "number of completions whose group has more than one reward"),
     (r"\rho_{it}", r"\rho_{it}", "ratio: new probability of the token over its old one"),
     (r"\pi_\theta", r"\pi_\theta", "the policy that is trained"),

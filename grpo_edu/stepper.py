@@ -30,7 +30,8 @@ class Step:
     def written(self) -> list[str]:
         """The numbers, step by step, down to the value."""
         steps = [*steps_of(self.numbers), short(self.value)]
-        return [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
+        kept = [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
+        return [text.replace("**", "^") for text in kept]
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,11 @@ def step_through(
     if scale == "1":
         divided = "centred"
     lines.append(_line("advantage", recipe.scale, n, n.advantage, formula=divided))
-    lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
-    gate = _line("gate", recipe.surrogate, n, n.gate, "gate", f"gate of {_label(recipe)}")
-    lines.append(replace(gate, reason=axes.numbers(recipe.surrogate, n, "reason") or ""))
+    plain = getattr(axes.function_of(recipe.surrogate), "written", recipe) is None
+    if not plain:
+        lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
+        gate = _line("gate", recipe.surrogate, n, n.gate, "gate", f"gate of {_label(recipe)}")
+        lines.append(replace(gate, reason=axes.numbers(recipe.surrogate, n, "reason") or ""))
     if recipe.correction is not None:
         lines.append(_line("correction", recipe.correction, n, n.correction))
     lines.append(_line("W", recipe.aggregation, n, n.W))
@@ -114,10 +117,11 @@ def step_through(
                 "KL term", n.kl_choice, n, n.kl, formula="-W·d/dlogπ of " + axes.text(n.kl_choice)
             )
         )
-    product = " · ".join(short(x) for x in (n.advantage, n.W, n.ratio, n.gate, *n.corrections))
+    between = () if plain else (n.ratio, n.gate)
+    product = " · ".join(short(x) for x in (n.advantage, n.W, *between, *n.corrections))
     total = product + (f" + {short(n.kl)}" if n.kl_choice is not None else "")
     formula = (
-        "A · W · ρ · gate"
+        ("A · W" if plain else "A · W · ratio · gate")
         + (" · correction" if n.corrections else "")
         + (" + KL" if n.kl_choice is not None else "")
     )
@@ -127,7 +131,7 @@ def step_through(
 
 def _ratio_text(recipe: Recipe) -> str:
     written = getattr(axes.function_of(recipe.surrogate), "written", None)
-    return written.text if written else "1 (no ratio)"
+    return written.text if written else "ratio of one's own surrogate"
 
 
 def _label(recipe: Recipe) -> str:

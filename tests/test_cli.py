@@ -177,6 +177,14 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_word(arguments
     assert [line for line in errors.splitlines() if not line.startswith(b"note: ")] == []
 
 
+def test_head_ends_a_page_of_help_without_a_failure():
+    command = f'{sys.executable} -c "from grpo_edu.cli import app; app()"'
+    for words in ("--help", "weights --help", "recipes gspo"):
+        shell = f"set -o pipefail; {command} {words} | head -1 > /dev/null"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), words
+
+
 def test_the_first_line_is_enough_for_head():
     shell = f'{sys.executable} -c "from grpo_edu.cli import app; app()" recipes | head -1'
     done = subprocess.run(shell, shell=True, capture_output=True, text=True, check=True)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -18,18 +19,23 @@ import traitlets
 
 pytest.importorskip("anywidget", reason="the explorer needs anywidget")
 
+from batches import batch
 from typer.testing import CliRunner
 
 import grpo_edu
+from grpo_edu import Push
 from grpo_edu.cli import app
-from grpo_edu.objective.advantages import given
-from grpo_edu.objective.aggregation import token_sum
+from grpo_edu.objective import corrections, kl, rewards, surrogates
+from grpo_edu.objective.advantages import decoupled_rewards, given
+from grpo_edu.objective.aggregation import step_token_mean, token_sum
 from grpo_edu.objective.axes import run, settings
 from grpo_edu.objective.surrogates import ppo_clip
 from grpo_edu.theory.clip import pushes
+from grpo_edu.weights import split
 from grpo_edu.widgets import clip, difficulty
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
+from grpo_edu.widgets.base import spec, static
 from grpo_edu.widgets.clip import ClipExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
@@ -49,10 +55,15 @@ process.stdout.write(JSON.stringify(states.map(tried)));
 
 def javascript(states, kind=AggregationExplorer):
     """What the formula of an explorer's page says for each state."""
+    return answers(str(kind._esm), states)
+
+
+def answers(script, states):
+    """``answer`` of a JavaScript module for each state."""
     if NODE is None:
         pytest.skip("node is not installed")
     command = [NODE, "--input-type=module", "-e", RUN]
-    given = json.dumps({"script": kind._esm, "states": states})
+    given = json.dumps({"script": script, "states": states}, allow_nan=False)
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -301,6 +312,166 @@ def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_off
     assert min(seen.values()) >= 10, seen
 
 
+# --- the push of every token: every recipe, every kind of batch ------------------------------------
+
+RATIO_LIMITS = (20.0, -20.0, 25.0, -25.0, 0.0)
+OBJECTIVE = static("objective.js") + "export const answer = (s) => pushOf(s.spec, s.fields);"
+
+
+def listed(value, mask):
+    """[N, T] numbers as lists of each completion's tokens; NaN becomes None."""
+    rows = [value[i, :n].tolist() for i, n in enumerate(mask.sum(dim=1).tolist())]
+    return [[None if math.isnan(x) else x for x in row] for row in rows]
+
+
+def fields_of(rollouts, micro_batch):
+    """Rollouts as ``pushOf`` of objective.js reads them."""
+    per_token = {
+        "logRatio": rollouts.logp - rollouts.old_logp,
+        "logRef": rollouts.logp - rollouts.ref_logp,
+        "logSampler": rollouts.old_logp - rollouts.sampler_logp,
+        "tokenReward": rollouts.token_reward,
+        "value": rollouts.value,
+        "given": rollouts.given_advantage,
+    }
+    return {
+        "rewards": rollouts.reward.tolist(),
+        "lengths": rollouts.lengths.tolist(),
+        "group": rollouts.group.tolist(),
+        "greedy": rollouts.greedy_reward.tolist(),
+        "parts": [
+            [None if math.isnan(x) else x for x in row] for row in rollouts.reward_parts.tolist()
+        ],
+        "limit": rollouts.max_new_tokens,
+        "micro": micro_batch.tolist(),
+        **{name: listed(value, rollouts.mask) for name, value in per_token.items()},
+    }
+
+
+def wild_batch(seed):
+    """A batch of every kind: dead groups, one-token completions, ratios of 1 and beyond e^±20,
+    rewards of a function that does not apply."""
+    kind = ("binary", "real", "dead")[seed % 3]
+    width = (1, 2, 7)[seed // 3 % 3]
+    rollouts = batch(
+        seed, groups=1 + seed % 3, width=width, kind=kind, spread=(0.05, 0.5)[seed % 2]
+    )
+    r = random.Random(seed)
+    logp = rollouts.logp.clone()
+    old = rollouts.old_logp.clone()
+    for i, t in rollouts.mask.nonzero().tolist():
+        if seed % 4 == 0 and r.random() < 0.4:
+            limit = r.choice(RATIO_LIMITS)
+            logp[i, t] = -30.0 + max(limit, 0.0)
+            old[i, t] = -30.0 - min(limit, 0.0)
+    parts = rollouts.reward_parts.clone()
+    parts[0, 1] = torch.nan
+    return replace(rollouts, logp=logp, old_logp=old, reward_parts=parts)
+
+
+def more_recipes():
+    """Choices that no recipe of the catalog has, and combinations that reach further."""
+    recipe = grpo_edu.recipe
+    base = recipe("grpo")
+    slopes = {
+        n: partial(getattr(kl, n), beta=0.3)
+        for n in ("k1", "k3_ratio", "k3_sequence_ratio", "k_abs")
+    }
+    corrections_ = {
+        "truncated_is": partial(corrections.truncated_is, cap=1.1, low=0.9),
+        "masked_is": partial(corrections.masked_is, low=0.8, high=1.2),
+        "sequence_truncated_is": partial(corrections.sequence_truncated_is, cap=1.1),
+        "sequence_masked_is": partial(corrections.sequence_masked_is, cap=1.1),
+    }  # fmt: skip
+    shaped = {
+        "overlong": partial(rewards.overlong_penalty, cache=3),
+        "kl_in_reward": partial(rewards.kl_in_reward, beta=0.1),
+    }
+    return [
+        *(base.but(name, kl=choice) for name, choice in slopes.items()),
+        base.but("k3 capped", kl=partial(kl.k3, beta=0.3, cap=0.01)),
+        base.but("k2_gradient", kl=partial(kl.k2_gradient, beta=0.3, value=kl.k1)),
+        base.but("own W of the KL", kl_aggregation=step_token_mean),
+        *(base.but(name, correction=choice) for name, choice in corrections_.items()),
+        *(recipe("gspo").but(f"gspo {n}", correction=c) for n, c in corrections_.items()),
+        *(base.but(name, rewards=(choice,)) for name, choice in shaped.items()),
+        base.but("dual", surrogate=surrogates.EXAMPLES["dual clip"]),
+        base.but("product", surrogate=surrogates.EXAMPLES["product of ratios"]),
+        recipe("gspo_token").but("cap", surrogate=partial(surrogates.gspo_token, eps_low=3e-4, eps_high=9, log_cap=0.1)),
+        recipe("gdpo").but("weights", baseline=partial(decoupled_rewards, ddof=0, eps=0.1, weights=(2.0, 0.5))),
+    ]  # fmt: skip
+
+
+def is_rounding(advantages):
+    """True where no advantage differs from 0 by more than rounding, and one differs."""
+    return 0 < max(map(abs, advantages), default=0) < 1e-14
+
+
+def assert_pushes_agree(cases):
+    """Every factor, push and share of [(recipe, rollouts, micro_batch)], to 1e-12. Where a filter
+    took a completion out, its ratio, gate and correction are 1. An advantage that is 0 but for
+    rounding has either gate."""
+    states = [{"spec": spec(r), "fields": fields_of(x, m)} for r, x, m in cases]
+    for (recipe, rollouts, micro_batch), got in zip(cases, answers(OBJECTIVE, states), strict=True):
+        assert "error" not in got, (recipe.name, got)
+        push = Push.of(recipe, rollouts, micro_batch)
+        ones = torch.ones_like(push.token)
+        want = {"correction": ones, **push.factors, "push": push.token, "share": push.share}
+        expected = {}
+        for name, value in want.items():
+            absent = 1.0 if name in ("ratio", "gate", "correction") else 0.0
+            value = torch.where(push.plan.mask, value.double(), absent)
+            expected[name] = listed(value, rollouts.mask)
+        for i in range(len(rollouts)):
+            rounding = is_rounding(got["advantage"][i]) or is_rounding(expected["advantage"][i])
+            for name in set(want) - ({"gate", "push", "share"} if rounding else set()):
+                close = pytest.approx(expected[name][i], rel=1e-12, abs=1e-12)
+                assert got[name][i] == close, (recipe.name, name, i)
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_every_factor_push_and_share_of_every_recipe_on_random_batches():
+    cases = []
+    for seed in range(24):
+        rollouts = wild_batch(seed)
+        micro_batch = split(len(rollouts), 1 + seed % 3)
+        cases += [(r, rollouts, micro_batch) for r in (*grpo_edu.RECIPES.values(), *more_recipes())]
+    assert_pushes_agree(cases)
+
+
+LOG2 = math.log(2)  # exp(log 2) is 2 exactly
+ON_BOUND = {
+    "ppo_clip": partial(ppo_clip, eps_low=0.5, eps_high=1.0),
+    "dual_clip": partial(surrogates.dual_clip, eps_low=0.5, eps_high=1.0, cap=2.0),
+    "gspo": partial(surrogates.gspo, eps_low=0.5, eps_high=1.0),
+    "gspo_token": partial(surrogates.gspo_token, eps_low=0.5, eps_high=1.0),
+    "sequence_product": partial(surrogates.sequence_product, eps_low=0.5, eps_high=1.0),
+    "gmpo": partial(surrogates.gmpo, eps_low=LOG2, eps_high=LOG2),
+    "cispo": partial(surrogates.cispo, low=0.5, high=2.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+@pytest.mark.parametrize("name", ON_BOUND)
+@pytest.mark.parametrize("beyond", [0.0, 1e-9])
+def test_a_ratio_exactly_on_its_bound_keeps_its_gradient_in_javascript_too(name, beyond):
+    zero = torch.zeros(4, 1, dtype=torch.float64)
+    edge = LOG2 + beyond
+    log_ratio = torch.tensor([[edge], [-edge], [0.0], [edge]], dtype=torch.float64)
+    logp = log_ratio.clamp(max=0)
+    old = -log_ratio.clamp(min=0)
+    recipe = grpo_edu.recipe("dr_grpo").but(name, surrogate=ON_BOUND[name])
+    rollouts = grpo_edu.Rollouts(
+        logp=logp, old_logp=old, ref_logp=old, sampler_logp=old, mask=torch.ones(4, 1, dtype=torch.bool),
+        reward=torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64), group=torch.zeros(4, dtype=torch.long),
+        token_reward=zero, value=zero, given_advantage=zero, greedy_reward=zero[:, 0], reward_parts=zero, max_new_tokens=2,
+    )  # fmt: skip
+    assert_pushes_agree([(recipe, rollouts, torch.zeros(4, dtype=torch.long))])
+    gates = Push.of(recipe, rollouts).factors["gate"][:2, 0].tolist()
+    bounded = name == "cispo"  # it bounds the ratio and keeps the gradient
+    assert gates == ([1.0, 1.0] if not beyond else pytest.approx([1.0 * bounded] * 2, rel=1e-8))
+
+
 def test_javascript_refuses_what_the_library_refuses_and_says_why():
     explorer = AggregationExplorer(["reinforce", "grpo"], [3], [1])
     odd = grpo_edu.RECIPES["grpo"].but(name="odd", aggregation=token_sum, kl=None)
@@ -328,7 +499,7 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
         "the choice of recipes is empty",
     ]
     assert words[0]["error"] == "the explorer does not draw the aggregation 'token_sum'."
-    assert words[1]["error"] == "the explorer does not draw the baseline 'given'."
+    assert words[1]["error"] == "this recipe needs given, which is missing."
 
 
 def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_grpo_and_as_hard_by_dr_grpo():

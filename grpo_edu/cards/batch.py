@@ -11,7 +11,7 @@ from ..rollouts import Rollouts
 PROMPTS = ("What is 2 + 3?", "What is 4 + 4?")
 # (prompt, reward, tokens, ratio of each token): old probability ½, unless the ratio needs less
 ANSWERS = (
-    (0, 1, "2| plus| 3| is| 5|,| so| 5", (1.5, 1, 1, 0.7, 1, 1, 1, 1)),
+    (0, 1, "2| plus| 3| is| 5|.", (1.5, 1, 1, 0.7, 1, 1)),
     (0, 0, "It| is| 6|.", (1, 0.75, 1, 1)),
     (0, 0, "2| times| 3| is| 6|,| so| 6", (1, 1.1, 1, 1, 1.4, 1, 1, 1)),
     (0, 0, " 4|.", (1, 1)),
@@ -21,7 +21,8 @@ ANSWERS = (
     (1, 1, " eight|!|.", (6, 1, 1)),
 )
 MICRO_BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
-LIMIT = 8
+LIMIT = 10
+WIDTH = 8
 SHOWN = (0, 3)  # the token whose numbers a card puts into the formula: its ratio is 0.7
 
 
@@ -35,7 +36,7 @@ def example_batch() -> Rollouts:
     """
     texts = [answer[2].split("|") for answer in ANSWERS]
     rewards = torch.tensor([float(answer[1]) for answer in ANSWERS], dtype=torch.float64)
-    mask = torch.tensor([[t < len(text) for t in range(LIMIT)] for text in texts])
+    mask = torch.tensor([[t < len(text) for t in range(WIDTH)] for text in texts])
     old = torch.full(mask.shape, log(0.5), dtype=torch.float64)
     new = old.clone()
     steps = torch.full(mask.shape, nan, dtype=torch.float64)

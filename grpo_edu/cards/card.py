@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .. import formulas
@@ -32,11 +32,13 @@ SYMBOL = {
 }
 
 
-ABOUT_BATCH = (
-    "The batch: eight answers to two questions, C = 8, two micro-batches. The numbers are those of "
-    "token 4 of the first answer, whose probability fell from 0.5 to 0.35: its ratio is 0.7. "
-    "Orange is pushed up, purple is pushed down, hatched lost its gradient to the clip or gate."
-)
+KINDS = {
+    "baseline": "a baseline of the advantage",
+    "scale": "a scale of the advantage",
+    "surrogate": "a ratio and clip",
+    "kl": "an estimator of the KL divergence",
+    "aggregation": "an aggregation",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +61,42 @@ class Card:
     @property
     def heading(self) -> str:
         """``gspo: one geometric-mean ratio per completion``."""
-        if self.about.choice is None:
+        if self.about.axis is None:
             return f"{self.name}: {self.recipe.title}"
-        label = axes.function_of(self.about.choice).label
-        return f"{self.name}: {label} ({self.about.axis})"
+        return f"{self.name}: {subject.label(self.about.choice)}, {KINDS[self.about.axis]}"
+
+    @property
+    def ideas(self) -> list[str]:
+        """What each choice of the card does, in a sentence."""
+        return [f"{subject.label(choice)}: {subject.idea(choice)}" for choice in self.choices]
+
+    @property
+    def caption(self) -> str:
+        """What the batch is, and how its picture is read."""
+        rollouts = self.push.rollouts
+        lines = [
+            f"The batch: {len(rollouts)} completions (answers) of two prompts, four each. The "
+            f"limit C on their length is {rollouts.max_new_tokens}."
+        ]
+        if any("micro_batch" in axes.inputs_of(choice) for choice in self.recipe.choices):
+            lines.append("The answers of one prompt make one micro-batch.")
+        ratio = "" if self.plain else ", whose ratio is 0.35/0.5 = 0.7"
+        lines.append(f"The numbers are those of token 4 of the first answer{ratio}.")
+        if self.recipe.kl is not None:
+            lines.append("The reference policy gives every token probability 0.4.")
+        lines.append(
+            "Orange is pushed up, purple is pushed down. The share is an answer's part of the "
+            "step's total |push|."
+        )
+        if self.push.clipped.any() and self.about.axis != "kl":
+            rest = "; what is left there is the KL term" if self.recipe.kl is not None else ""
+            lines.append(f"Hatched: the clip took the gradient of the reward{rest}.")
+        return " ".join(lines)
+
+    @property
+    def plain(self) -> bool:
+        """True where the surrogate has no ratio."""
+        return axes.function_of(self.recipe.surrogate).written is None
 
     @cached_property
     def push(self) -> Push:
@@ -90,7 +124,9 @@ class Card:
         everything = formulas.definitions(self.recipe)
         if self.about.choice is None:
             return everything
-        return formulas.symbols_in(axes.latex(self.about.choice))
+        own = formulas.symbols_in(axes.latex(self.about.choice))
+        factors = tuple(replace(line, latex="") for line in everything if line.factor is not None)
+        return (*own, everything[0], *factors)
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -129,8 +165,11 @@ class Card:
 
     @property
     def strip(self) -> str:
-        """The tokens of the batch, coloured by push, as SVG."""
-        return strip_svg(self.push)
+        """The tokens of the batch, coloured by push (of a KL estimator: by its part of it), as
+        SVG."""
+        if self.about.axis == "kl":
+            return strip_svg(self.push, self.push.factors["kl"], "KL part of the push")
+        return strip_svg(self.push, self.push.token, "push")
 
     @property
     def neighbours(self) -> list[subject.Neighbour]:
@@ -143,15 +182,21 @@ class Card:
         return subject.names_of(self.about)
 
     @property
-    def biases(self) -> tuple[str, str]:
-        """Length bias and difficulty bias of the recipe, in words."""
+    def biases(self) -> tuple[str, ...]:
+        """Length bias and difficulty bias of the recipe, in words; none for a choice."""
+        if self.about.choice is not None:
+            return ()
         return str(length_bias(self.recipe)), str(difficulty_bias(self.recipe))
 
     @property
-    def notes(self) -> list[str]:
-        """Biases, who runs it, and what is near it, a sentence each."""
-        near = [line for entry in self.neighbours for line in _neighbour_lines(entry)]
-        return [*self.biases, *_names_lines(self.names), *(f"Near: {line}" for line in near)]
+    def near(self) -> list[str]:
+        """What is near it, a sentence each."""
+        return [_neighbour_line(entry) for entry in self.neighbours]
+
+    @property
+    def who(self) -> list[str]:
+        """Who runs it, a sentence each."""
+        return _names_lines(self.names)
 
     def __str__(self) -> str:
         return card_text(self)
@@ -211,8 +256,9 @@ def card_text(shown: Card) -> str:
         for axis, text in about.formula().items()
         if text != "none"
     ]
-    lines += ["", ABOUT_BATCH, "", str(shown.stepped), "", *shown.notes]
-    lines.append("(biases: exact, computed from the pushes)")
+    lines += ["", *shown.ideas, "", shown.caption, "", str(shown.stepped), ""]
+    lines += [f"{line} (exact)" for line in shown.biases]
+    lines += [*shown.who, *(f"Near: {line}" for line in shown.near)]
     lines += ["", f"LaTeX: {formulas.plain(shown.formula)}"]
     return "\n".join(lines)
 
@@ -233,11 +279,12 @@ def _names_lines(names: Iterable[subject.Name]) -> list[str]:
     return lines
 
 
-def _neighbour_lines(near: subject.Neighbour) -> list[str]:
-    """``bnpo: aggregation … in place of …``, one line for each axis that differs."""
-    return [
-        f"{near.name}: {axis} {theirs} in place of {ours}" for axis, ours, theirs in near.differing
-    ]
+def _neighbour_line(near: subject.Neighbour) -> str:
+    """``bnpo differs in the aggregation (…, here …)``, with every axis that differs."""
+    axes_of = "; ".join(
+        f"{axis.replace('_', ' ')}: {theirs} (here {ours})" for axis, ours, theirs in near.differing
+    )
+    return f"{near.name} ({near.title}) differs in {axes_of}."
 
 
 # --- Markdown
@@ -251,8 +298,10 @@ def card_markdown(shown: Card) -> str:
     ]
     if shown.about.choice is None:
         parts.append(f"$${formulas.latex(formulas.push_parts(shown.recipe))}$$")
-    parts.append("\n".join(_markdown_definition(line) for line in shown.definitions))
-    parts.append(_plain(ABOUT_BATCH))
+    rows = ["| symbol | meaning |", "|---|---|"]
+    parts.append("\n".join([*rows, *map(_markdown_definition, shown.definitions)]))
+    parts.append("\n".join(f"- {_plain(line)}" for line in shown.ideas))
+    parts.append(_plain(shown.caption))
     rows = ["| factor | formula | with numbers |", "|---|---|---|"]
     rows += [
         f"| {step.name} | ${_cell(shown.typeset(step))}$ | "
@@ -260,7 +309,8 @@ def card_markdown(shown: Card) -> str:
         for step in shown.steps
     ]
     parts.append("\n".join(rows))
-    parts.append("\n".join(f"- {_plain(line)}" for line in shown.notes))
+    notes = [*shown.biases, *shown.who, *(f"Near: {line}" for line in shown.near)]
+    parts.append("\n".join(f"- {_plain(line)}" for line in notes))
     code = "\n\n".join(subject.source(choice) for choice in shown.choices)
     parts.append(f"```python\n{code}\n```")
     return "\n\n".join(parts)
@@ -269,7 +319,7 @@ def card_markdown(shown: Card) -> str:
 def _markdown_definition(line: formulas.Definition) -> str:
     left = formulas.latex([formulas.Part(line.factor, line.symbol)])
     right = rf"={line.latex}" if line.latex else ""
-    return f"- ${left}{right}$: {line.words}"
+    return f"| ${_cell(left + right)}$ | {_plain(line.words)} |"
 
 
 def _plain(text: str) -> str:

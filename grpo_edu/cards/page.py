@@ -8,7 +8,7 @@ from importlib import resources
 from string import Template
 
 from .. import formulas
-from .card import ABOUT_BATCH, Card, card, card_names
+from .card import Card, card, card_names
 from .subject import source
 
 KINDS = {
@@ -34,7 +34,7 @@ def card_html(shown: Card) -> str:
         f'<br/><span class="quiet">{escape(step.reason)}</span></td></tr>'
         for step in shown.steps
     )
-    notes = "".join(f"<li>{escape(line)}</li>" for line in shown.notes)
+    notes = _items((*shown.biases, *(f"Near: {line}" for line in shown.near)))
     code = escape("\n\n".join(source(choice) for choice in shown.choices))
     paper = "" if shown.about.choice is not None else escape(shown.recipe.paper)
     return Template(_static("card.html")).substitute(
@@ -44,19 +44,25 @@ def card_html(shown: Card) -> str:
         loss=loss,
         push=push,
         symbols=symbols,
-        about=escape(ABOUT_BATCH),
+        ideas=_items(shown.ideas),
+        caption=escape(shown.caption),
         strip=shown.strip,
         rows=rows,
         notes=notes,
+        who=_items(shown.who),
         code=code,
     )
+
+
+def _items(lines: Iterable[str]) -> str:
+    return "".join(f"<li>{escape(line)}</li>" for line in lines)
 
 
 def _html_definition(line: formulas.Definition) -> str:
     parts = [formulas.Part(line.factor, line.symbol)]
     if line.latex:
         parts.append(formulas.Part(None, "=" + line.latex))
-    return f"<li>{formulas.mathml(parts)} <span>{escape(line.words)}</span></li>"
+    return f"<tr><td>{formulas.mathml(parts)}</td><td>{escape(line.words)}</td></tr>"
 
 
 def card_page(name: str) -> str:

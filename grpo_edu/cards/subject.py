@@ -40,7 +40,7 @@ FRAMEWORK_SETTINGS = {
     "inner": aggregation.sequence_mean,
     "keep": 1.0,
     "steps": 2,
-    "tokens": 78,
+    "tokens": 74,
     "value": kl.k3,
 }
 
@@ -121,8 +121,22 @@ def source(choice: Choice) -> str:
     return "\n".join([*lines[function.lineno - 1 : docstring.lineno - 1], *lines[end:]])
 
 
+def idea(choice: Choice) -> str:
+    """The first sentence of a choice's docstring."""
+    text = " ".join((inspect.getdoc(axes.function_of(choice)) or "").split("\n\n")[0].split())
+    return text.replace("*", "").replace("``", "")
+
+
+def label(choice: Choice | None) -> str:
+    """What people call a choice."""
+    if choice is None:
+        return "none"
+    function = axes.function_of(choice)
+    return getattr(function, "label", function.__name__)
+
+
 class Neighbour(NamedTuple):
-    """A recipe near another: its name, and the axes that differ with both formulas."""
+    """A recipe near another: its name, and per axis that differs what each of the two has."""
 
     name: str
     title: str
@@ -135,12 +149,19 @@ def neighbours(about: Recipe, most: int = 3) -> list[Neighbour]:
     for other in RECIPES.values():
         axes_that_differ = compare(about, other).differing()
         if other.name != about.name and axes_that_differ:
-            ours = about.formula()
-            theirs = other.formula()
-            lines = tuple((axis, ours[axis], theirs[axis]) for axis in axes_that_differ)
+            lines = tuple(
+                (axis, _labels(getattr(about, axis)), _labels(getattr(other, axis)))
+                for axis in axes_that_differ
+            )
             near.append(Neighbour(other.name, other.title, lines))
     near.sort(key=lambda entry: len(entry.differing))
     return near[:most]
+
+
+def _labels(value: Choice | tuple[Choice, ...] | None) -> str:
+    if isinstance(value, tuple):
+        return " and ".join(map(label, value)) or "none"
+    return label(value)
 
 
 class Name(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
-from .numbers import Numbers, short
+from .numbers import Numbers, probability_ratio, short
 from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ def _k3_of(n: Numbers) -> Tensor:
 
 
 def _reverse(n: Numbers) -> str:
-    return f"(1 - exp({short(n.ref)} - {short(n.logp)}))"
+    return f"(1 - {probability_ratio(n.ref, n.logp)})"
 
 
 @formula(
@@ -160,7 +160,7 @@ def k3_ratio_slope(logp: Tensor, old_logp: Tensor, ref_logp: Tensor, *, beta: fl
     "<beta>·ρ·k3",
     label="ratio · k3",
     numbers=lambda n: _pull(
-        n, f"exp({short(n.logp)} - {short(n.old)})·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
+        n, f"{probability_ratio(n.logp, n.old)}·({short(_k3_of(n)[n.t])} + {_reverse(n)})"
     ),
 )
 @slope(k3_ratio_slope, rf"<beta>\,\rho_{{it}}\Big(k_3+1-{REVERSE}\Big)")

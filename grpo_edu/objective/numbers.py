@@ -30,6 +30,15 @@ def listed(values: Iterable[float]) -> str:
     return ", ".join(map(short, values))
 
 
+def probability_ratio(above: float, below: float) -> str:
+    """exp(above - below) of two log-probabilities, as a fraction of probabilities where both can be
+    read.
+    """
+    if min(above, below) < -20:
+        return f"exp({short(above)} - {short(below)})"
+    return f"{short(math.exp(above))}/{short(math.exp(below))}"
+
+
 def with_eps(spread: str, eps: float) -> str:
     """A denominator with its ε, which is left out where it is 0."""
     return f"({spread} + {eps:g})" if eps else spread

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from . import axes
 from .axes import Choice, formula
-from .numbers import Numbers, short
+from .numbers import Numbers, probability_ratio, short
 
 LOG_RATIO_LIMIT = 20.0
 F = TypeVar("F", bound=Callable[..., Any])
@@ -141,14 +141,19 @@ _GEOMETRIC = _clip_written(
 
 
 def _token_ratio(n: Numbers) -> str:
-    """New over old probability; where one is too small to be read, the difference of logarithms."""
-    if min(n.logp, n.old) < -LOG_RATIO_LIMIT:
-        return f"exp({short(n.logp)} - {short(n.old)})"
-    return f"{short(math.exp(n.logp))}/{short(math.exp(n.old))}"
+    return probability_ratio(n.logp, n.old)
+
+
+def _product(n: Numbers) -> str:
+    """The product of a completion's ratios; of a long one the exponential of the sum of logs."""
+    ratios = n.log_ratios[n.mask[n.i]].exp().tolist()
+    if len(ratios) > 8 or not 1e-3 < min(ratios) <= max(ratios) < 1e3:
+        return f"exp({short(n.log_ratios.sum())})"
+    return "(" + " · ".join(map(short, ratios)) + ")"
 
 
 def _geometric_mean(n: Numbers) -> str:
-    return f"exp({short(n.log_ratios.sum())}/{n.length})"
+    return f"{_product(n)}**(1/{n.length})"
 
 
 def _reason(what: str, who: str) -> Callable[[Numbers], str]:
@@ -519,7 +524,7 @@ def sequence_product_factors(
     lambda s: f"product of ratios {_clip_band(s)}",
     written=_clip_written(r"\rho_i", r"\textstyle\prod_t\rho_{it}", "Π_t ρ"),
     per_sequence=True,
-    ratio=lambda n: f"exp({short(n.log_ratios.sum())})",
+    ratio=_product,
     reason=_SEQUENCE_REASON,
 )
 def sequence_product(

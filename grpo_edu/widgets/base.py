@@ -15,7 +15,7 @@ from typing import Any
 
 from ..files import replacing
 from ..objective import axes
-from ..objective.recipe import Recipe, RecipeWarning
+from ..objective.recipe import OPTIONAL, Recipe, RecipeWarning
 
 try:
     import anywidget
@@ -43,8 +43,11 @@ def script(name: str) -> str:
 
 
 def choice_spec(choice: axes.Choice) -> dict[str, Any]:
-    """A choice as JavaScript reads it: ``{"name": "group_std", "ddof": 1, "eps": 0.0}``."""
-    return {"name": axes.function_of(choice).__name__, **axes.settings(choice)}
+    """A choice as JavaScript reads it: ``{"name": "group_std", "ddof": 1, "eps": 0.0}``; a setting
+    that is itself a choice likewise."""
+    settings = axes.settings(choice)
+    inner = {n: choice_spec(value) for n, value in settings.items() if callable(value)}
+    return {"name": axes.function_of(choice).__name__, **settings, **inner}
 
 
 def spec(recipe: Recipe) -> dict[str, Any]:
@@ -56,6 +59,10 @@ def spec(recipe: Recipe) -> dict[str, Any]:
         **{
             axis: choice_spec(getattr(recipe, axis))
             for axis in ("baseline", "scale", "surrogate", "aggregation")
+        },
+        **{
+            axis: None if getattr(recipe, axis) is None else choice_spec(getattr(recipe, axis))
+            for axis in OPTIONAL
         },
         **{
             axis: [choice_spec(choice) for choice in getattr(recipe, axis)]

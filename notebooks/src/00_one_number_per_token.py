@@ -94,10 +94,13 @@ compare(recipe("grpo"), recipe("dr_grpo"))
 compare(grpo, grpo.but("grpo, constant", aggregation=recipe("dr_grpo").aggregation))
 
 # %% [markdown]
-# And a recipe writes its own formula:
+# And every recipe has a **formula card**: the loss with its symbols defined, the numbers of one token put in, the push on every
+# token of a small batch, and the functions that compute it.
 
 # %%
-recipe("dr_grpo")
+from grpo_edu.cards import card
+
+card("dr_grpo")
 
 # %% [markdown]
 # ## 4. The picture

@@ -343,6 +343,14 @@ step_through(recipe("rloo"), Rollouts.from_lengths([2, 4, 4], rewards=[1, 0, 0])
 formula_stepper(recipe="rloo")
 
 # %% [markdown]
+# Every estimator has a formula card too. Here is the group std, the denominator of GRPO's advantage:
+
+# %%
+from grpo_edu.cards import card
+
+card("group_std")
+
+# %% [markdown]
 # ## 11. In the frameworks
 #
 # | what | TRL 1.16 | verl 0.9.1 | OpenRLHF 0.11 |

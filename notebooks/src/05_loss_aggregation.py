@@ -70,6 +70,14 @@ FIGURES["aggregation_strips"].show()
 # 0.25 and 0.1429 under the sequence mean, 0.1429 on both under a constant of 7, 0.1818 on both under the token mean. (A
 # well-known text prints 0.0909 for the last: it left the advantage of 2 out.)
 #
+# The formula of an aggregation, with the numbers of one token put in, stands on its card:
+
+# %%
+from grpo_edu.cards import card
+
+card("sequence_mean")
+
+# %% [markdown]
 # ## 3. Three denominators that all call themselves token mean
 #
 # Two prompts; the second one has nine times the tokens (90 against 10). **Predict:** under the paper's DAPO (mean inside each

@@ -58,6 +58,14 @@ FIGURES["kl_estimators"].data().set_index("estimator").round(5)
 FIGURES["kl_estimators"].show()
 
 # %% [markdown]
+# The card of k3 shows the term of the loss and its part in the push, −W · β · (1 − π_ref/π):
+
+# %%
+from grpo_edu.cards import card
+
+card("k3")
+
+# %% [markdown]
 # Why: differentiating the mean of d must also differentiate the *drawing* of tokens, and a loss on tokens already drawn does
 # not. k2 has the slope d, and E[d · score] is the very term that is missing. k3's slope is 1 − π_ref/π, and E[(1 − π_ref/π) ·
 # score] = −Σ π_ref · score.

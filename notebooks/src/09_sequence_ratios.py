@@ -61,6 +61,21 @@ pd.DataFrame(
 ).T.rename_axis("ratio · gate")
 
 # %% [markdown]
+# The card of GSPO puts numbers into the formula. The first answer there has one token whose ratio is 1.5 and one whose ratio is
+# 0.7: their geometric mean is above the bound, and the whole answer loses its gradient.
+
+# %%
+from grpo_edu.cards import card
+
+card("gspo")
+
+# %% [markdown]
+# Under CISPO every token keeps its own, capped ratio:
+
+# %%
+card("cispo")
+
+# %% [markdown]
 # ## 2. On policy
 #
 # **Predict:** the batch is fresh, all ratios are 1. Does GSPO, "which prevents length bias", push a token of a long answer as

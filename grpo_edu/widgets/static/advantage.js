@@ -44,7 +44,7 @@ function check({ rewards, lengths, group, eps }) {
 /* One answer per estimator: {name, advantage: [N], sum}, or {name, error}. Throws on a state that is wrong. */
 export function answer(state) {
   check(state);
-  const batch = batchOf({ ...state, greedy: Number(state.greedy) });
+  const batch = batchOf({ ...state, greedy: state.rewards.map(() => Number(state.greedy)) });
   return Object.keys(state.specs).map((name) => {
     try {
       const advantage = advantagesOf(turned(state.specs[name], state), batch);

@@ -1,16 +1,6 @@
 // The aggregation explorer: one gradient weight per completion token, for up to four recipes side by side.
 
-import {
-  AGGREGATIONS,
-  SURROGATES,
-  advantagesOf,
-  batchOf,
-  isDead,
-  need,
-  perPrompt,
-  sum,
-  word,
-} from "./objective.js";
+import { isDead, need, perPrompt, pushOf, sum } from "./objective.js";
 import {
   asNumber,
   attributes,
@@ -115,31 +105,29 @@ function pushes(
   { lengths, rewards, group, ratio, eps_low, eps_high, length_limit, micro_batches },
 ) {
   if (spec.rewards.length) throw new Error("the explorer does not draw reward shaping.");
-  const batch = batchOf({ rewards, lengths, group, filters: spec.filters });
-  const { rows, present } = batch;
-  const surrogate = word(SURROGATES, "surrogate", spec.surrogate);
-  const weigh = word(AGGREGATIONS, "aggregation", spec.aggregation);
-  const clip = clipOf(spec.surrogate, eps_low, eps_high);
-  const advantage = advantagesOf(spec, batch).map((a, i) => (present[i] ? a : 0));
-  const weights = weigh(
-    { ...batch, advantage, limit: length_limit, micro: split(rows.length, micro_batches) },
-    spec.aggregation,
+  const r = pushOf(
+    { ...spec, surrogate: clipOf(spec.surrogate, eps_low, eps_high) },
+    {
+      rewards,
+      lengths,
+      group,
+      logRatio: lengths.map((n, i) => Array(n).fill(Math.log(ratio[i]))),
+      limit: length_limit,
+      micro: split(lengths.length, micro_batches),
+    },
   );
-  const W = rows.map((i) => (present[i] ? weights[i] : 0));
-  const factors = rows.map((i) => surrogate(ratio[i], advantage[i], clip));
-  const push = rows.map((i) => advantage[i] * W[i] * factors[i].ratio * factors[i].gate);
-  const total = sum(rows.map((i) => Math.abs(push[i]) * lengths[i]));
-  const dead = perPrompt(batch, rewards, isDead);
+  const first = (values) => values.map((row) => row[0]);
+  const dead = perPrompt(r.batch, rewards, isDead);
   return {
-    advantage,
-    W,
-    ratio: factors.map((f) => f.ratio),
-    gate: factors.map((f) => f.gate),
-    push,
-    total,
-    share: rows.map((i) => (total > 0 ? (push[i] * lengths[i]) / total : 0)),
-    clipped: rows.map((i) => factors[i].gate === 0 && advantage[i] !== 0),
-    dead: rows.map((i) => dead[i] && advantage[i] === 0),
+    advantage: first(r.advantage),
+    W: first(r.W),
+    ratio: first(r.ratio),
+    gate: first(r.gate),
+    push: first(r.push),
+    total: r.total,
+    share: r.share.map(sum),
+    clipped: r.gate.map((gate, i) => gate[0] === 0 && r.advantage[i][0] !== 0),
+    dead: dead.map((is, i) => is && r.advantage[i][0] === 0),
   };
 }
 

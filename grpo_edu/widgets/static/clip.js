@@ -1,6 +1,6 @@
 // The clip explorer: objective and gradient of one token against its importance ratio.
 
-import { OBJECTIVES, SURROGATES, need, word } from "./objective.js";
+import { OBJECTIVES, SURROGATES, lookup, need } from "./objective.js";
 import {
   asNumber,
   bar,
@@ -31,16 +31,17 @@ export function answer(state) {
     const settings = Object.fromEntries(
       Object.entries(specs[name].surrogate).map(([key, own]) => [key, state[key] ?? own]),
     );
-    const factors = (r) => word(SURROGATES, "surrogate", settings)(r, advantage, settings);
-    const objective = (r) => word(OBJECTIVES, "surrogate", settings)(r, advantage, settings);
-    const push = (r) => advantage * factors(r).ratio * factors(r).gate;
+    const surrogate = lookup(SURROGATES, "surrogate", settings);
+    const factors = (r) => surrogate([Math.log(r)], [advantage], settings);
+    const objective = (r) => lookup(OBJECTIVES, "surrogate", settings)(r, advantage, settings);
+    const push = (r) => advantage * factors(r).ratio[0] * factors(r).gate[0];
     return {
       name,
       objective: GRID.map(objective),
       gradient: GRID.map(push),
       value: objective(ratio),
       push: push(ratio),
-      gate: factors(ratio).gate,
+      gate: factors(ratio).gate[0],
     };
   });
   return { ratios: GRID, lines };

@@ -1,6 +1,6 @@
 // The difficulty explorer: the weight of a prompt by its pass rate, at the group size in use.
 
-import { advantagesOf, batchOf, need, sum, turned, word } from "./objective.js";
+import { advantagesOf, batchOf, lookup, need, sum, turned } from "./objective.js";
 import {
   asNumber,
   bar,
@@ -34,7 +34,7 @@ function gaps(spec, size) {
   const rewards = counts.flatMap((K) => Array.from({ length: size }, (_, j) => (j < K ? 1 : 0)));
   const advantage = advantagesOf(
     spec,
-    batchOf({ rewards, group, lengths: rewards.map(() => 1), greedy: 0.5 }),
+    batchOf({ rewards, group, lengths: rewards.map(() => 1), greedy: rewards.map(() => 0.5) }),
   );
   return counts.slice(1).map((K) => advantage[K * size] - advantage[K * size - 1]); // first of K right against last of K-1 right
 }
@@ -59,7 +59,7 @@ export function answer(state) {
   need(schemes.length > 0, "the choice of schemes", "empty", "at least one");
   const one = binomial(size - 1);
   const all = binomial(size);
-  const factor = word(FRAMES, "yardstick", { name: frame }).factor;
+  const factor = lookup(FRAMES, "yardstick", { name: frame }).factor;
   const lines = schemes.map((name) => {
     try {
       const gap = gaps(turned(specs[name], state), size);

@@ -8,7 +8,7 @@ const need = (ok, name, found, expected) => {
   if (!ok) throw new Error(`${name} is ${found}: expected ${expected}.`);
 };
 
-function word(table, axis, choice) {
+function lookup(table, axis, choice) {
   if (!Object.hasOwn(table, choice.name))
     throw new Error(`the explorer does not draw the ${axis} '${choice.name}'.`);
   return table[choice.name];
@@ -27,17 +27,30 @@ function spreadOf(values, ddof) {
   return Math.sqrt(sum(values.map((x) => (x - middle) ** 2)) / Math.max(1, values.length - ddof));
 }
 
-/* One optimiser step: rewards, lengths and prompt numbers, N each, and `greedy`, the reward of the greedy completion. `tokens` are the
-   lengths after the filters, 0 where a completion left; `members` are the rows of each prompt. */
-function batchOf({ rewards, lengths, group, greedy = 0, filters = [] }) {
+/* One optimiser step. Of each completion [i]: `rewards`, `lengths` (1 or more tokens), `group` (its
+   prompt), and, where a recipe asks for them, `greedy` (reward of the prompt's greedy completion),
+   `parts` (one reward per function, null: does not apply), `given` (an advantage), `micro` (its
+   micro-batch). Of each token [i][t]: `logRatio` (log π/π_old, absent: 0), `logRef` (log π/π_ref,
+   absent: no KL term), `logSampler` (log π_old/π_sampler), `tokenReward` (null: none), `value`; a
+   `given` advantage may stand here too. `limit` is C.
+   The filters decide `present` (is the row in the batch) and `tokens` (its length, 0 where it left);
+   `members` are the rows of each prompt. */
+function batchOf({ filters = [], ...fields }) {
+  const { rewards, lengths, group } = fields;
   const rows = rewards.map((_, i) => i);
   const members = new Map();
   rows.forEach((i) => members.set(group[i], [...(members.get(group[i]) ?? []), i]));
-  const batch = { rows, rewards, lengths, group, greedy, members };
-  const stays = filters.map((filter) => word(FILTERS, "filter", filter)(batch));
+  const batch = { ...fields, rows, members };
+  const stays = filters.map((filter) => lookup(FILTERS, "filter", filter)(batch));
   batch.present = rows.map((i) => stays.every((stay) => stay[i]));
   batch.tokens = rows.map((i) => (batch.present[i] ? lengths[i] : 0));
   return batch;
+}
+
+// What a batch must have for a choice.
+function needed(batch, name) {
+  if (batch[name] === undefined) throw new Error(`this recipe needs ${name}, which is missing.`);
+  return batch[name];
 }
 
 // A number per row that only its prompt decides, worked out once per prompt: f(values of the prompt, its rows).
@@ -72,10 +85,93 @@ function centredBy(batch, middle) {
   return batch.rows.map((i) => (dead[i] ? 0 : batch.rewards[i] - means[i]));
 }
 
-// (batch, settings) -> centred advantage of each completion
+const k1 = ({ logRef, logRatio }, i, t) => logRef[i][t] - (logRatio?.[i][t] ?? 0);
+
+// (batch, settings) -> the fields that shaping changes
+const REWARDS = {
+  overlong_penalty: ({ rewards, lengths, limit }, { cache }) => ({
+    rewards: rewards.map((r, i) => r - clamp((lengths[i] - (limit - cache)) / cache, 0, 1)),
+  }),
+  kl_in_reward: (batch, { beta }) =>
+    batch.logRef && {
+      rewards: batch.rewards.map(
+        (r, i) => r - beta * sum(batch.logRef[i].map((_, t) => k1(batch, i, t))),
+      ),
+    },
+  kl_in_token_reward: (batch, { beta }) =>
+    batch.logRef && {
+      tokenReward: batch.logRef.map((row, i) =>
+        row.map((_, t) => (batch.tokenReward?.[i][t] ?? 0) - beta * k1(batch, i, t)),
+      ),
+    },
+};
+
+// What is rewarded at each token: the completion's reward stands at its last one.
+const rewardsPerToken = ({ rows, tokens, rewards, tokenReward }) =>
+  rows.map((i) =>
+    Array.from(
+      { length: tokens[i] },
+      (_, t) => (tokenReward?.[i][t] ?? 0) + (t === tokens[i] - 1 ? rewards[i] : 0),
+    ),
+  );
+
+function advantageToGo(batch, values, gamma, lam) {
+  return rewardsPerToken(batch).map((rewards, i) => {
+    const advantage = Array(rewards.length);
+    let next = 0;
+    let ahead = 0;
+    for (let t = rewards.length - 1; t >= 0; t--) {
+      next = rewards[t] + gamma * ahead - values[i][t] + gamma * lam * next;
+      ahead = values[i][t];
+      advantage[t] = next;
+    }
+    return advantage;
+  });
+}
+
+// Z-scores of one reward function inside each prompt; 0 where it does not apply.
+function normalisedPart(batch, part, { ddof, eps }) {
+  const applies = (x) => x !== null;
+  const middle = perPrompt(batch, part, (r) => mean(r.filter(applies)));
+  const spread = perPrompt(batch, part, (r) => spreadOf(r.filter(applies), ddof));
+  return part.map((x, i) => (applies(x) ? divided(x - middle[i], spread[i], eps) : 0));
+}
+
+// (batch, settings) -> centred advantage of each completion, or of each of its tokens
 const BASELINES = {
   no_baseline: (batch) => batch.rewards,
-  greedy: (batch) => batch.rewards.map((r) => r - batch.greedy),
+  given: (batch) => needed(batch, "given"),
+  greedy: (batch) => batch.rewards.map((r, i) => r - needed(batch, "greedy")[i]),
+  gae: (batch, { gamma, lam }) => advantageToGo(batch, needed(batch, "value"), gamma, lam),
+  return_to_go: (batch, { gamma }) =>
+    advantageToGo(
+      batch,
+      batch.lengths.map((n) => Array(n).fill(0)),
+      gamma,
+      1,
+    ),
+  process_supervision(batch, { ddof, eps }) {
+    const steps = needed(batch, "tokenReward").map((row, i) => row.slice(0, batch.tokens[i]));
+    const pool = perPrompt(batch, steps, (rows) => rows.flat().filter((r) => r !== null));
+    return steps.map((row, i) => {
+      const middle = mean(pool[i]);
+      const spread = spreadOf(pool[i], ddof);
+      const score = (r) => (r === null ? 0 : divided(r - middle, spread, eps));
+      return row.map((_, t) => row.slice(t).reduceRight((later, r) => later + score(r), 0));
+    });
+  },
+  decoupled_rewards(batch, settings) {
+    needPeers(batch);
+    const parts = needed(batch, "parts");
+    const scores = parts[0].map((_, k) =>
+      normalisedPart(
+        batch,
+        parts.map((row) => row[k]),
+        settings,
+      ),
+    );
+    return batch.rows.map((i) => sum(scores.map((z, k) => (settings.weights?.[k] ?? 1) * z[i])));
+  },
   group_mean: (batch) => centredBy(batch, mean),
   leave_one_out(batch) {
     const size = perPrompt(batch, batch.rewards, (r) => r.length);
@@ -144,56 +240,92 @@ const SCALES = {
     const middle = perPrompt(batch, batch.rewards, mean);
     return advantage.map((a, i) => divided(a, middle[i], 0));
   },
-  token_whiten(advantage, { tokens, rows }, { ddof, eps }) {
-    const total = sum(tokens);
-    const middle = sum(rows.map((i) => tokens[i] * advantage[i])) / Math.max(1, total);
-    const kept = advantage.filter((_, i) => tokens[i] > 0);
-    const squares = sum(rows.map((i) => tokens[i] * (advantage[i] - middle) ** 2));
-    const spread =
-      kept.length === 0 || isDead(kept) ? 0 : Math.sqrt(squares / Math.max(1, total - ddof));
+  batch_whiten(advantage, _, { ddof, eps }) {
+    const middle = mean(advantage);
+    const spread = spreadOf(advantage, ddof);
     return advantage.map((a) => divided(a - middle, spread, eps));
   },
+  token_whiten(advantage, { tokens, rows }, { ddof, eps }) {
+    const laid = rows.flatMap((i) => onTokens(advantage[i], tokens[i]));
+    const middle = laid.length > 0 ? mean(laid) : 0;
+    const spread = spreadOf(laid, ddof);
+    const score = (a) => divided(a - middle, spread, eps);
+    return advantage.map((a) => (Array.isArray(a) ? a.map(score) : score(a)));
+  },
 };
+
+// A number of a completion, or one of each token, on its first n tokens.
+const onTokens = (value, n) => (Array.isArray(value) ? value.slice(0, n) : Array(n).fill(value));
 
 function advantagesOf(spec, batch) {
-  const centred = word(BASELINES, "baseline", spec.baseline)(batch, spec.baseline);
-  return word(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
+  const centred = lookup(BASELINES, "baseline", spec.baseline)(batch, spec.baseline);
+  return lookup(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
 }
 
-function clipped(ratio, advantage, { eps_low, eps_high }) {
-  const cut = (advantage > 0 && ratio > 1 + eps_high) || (advantage < 0 && ratio < 1 - eps_low);
-  return { ratio, gate: cut ? 0 : 1 };
-}
+// Log-ratios are limited to ±20. A ratio has 15 digits, so that one that misses its bound by rounding
+// is on it.
+const LIMIT = 20;
+const ratioOf = (log) => Number(Math.exp(clamp(log, -LIMIT, LIMIT)).toPrecision(15));
+const within = (log) => (Math.abs(log) <= LIMIT ? 1 : 0);
+const clips = (ratio, A, { eps_low, eps_high }) =>
+  (A > 0 && ratio > 1 + eps_high) || (A < 0 && ratio < 1 - eps_low);
 
-/* (ratio, advantage, settings) -> ratio and gate: the slope by log π, divided by the advantage. All tokens of a completion share one
-   ratio here, so it is its own geometric mean. */
-const SURROGATES = {
-  reinforce: () => ({ ratio: 1, gate: 1 }),
-  ppo_clip: clipped,
-  gspo: clipped,
-  gspo_token: clipped,
-  dual_clip(ratio, advantage, settings) {
-    const inner = clipped(ratio, advantage, settings);
-    return advantage < 0 && ratio > settings.cap ? { ratio, gate: 0 } : inner;
-  },
-  cispo: (ratio, _, { low, high }) => ({ ratio, gate: clamp(ratio, low, high) / ratio }),
-  sapo(ratio, advantage, { tau_pos, tau_neg }) {
-    const soft = 1 / (1 + Math.exp(-(advantage > 0 ? tau_pos : tau_neg) * (ratio - 1)));
-    return { ratio, gate: 4 * soft * (1 - soft) };
-  },
-  gmpo(ratio, advantage, { eps_low, eps_high }) {
-    const up = advantage > 0;
-    const low = Math.exp(-eps_low);
-    const high = Math.exp(eps_high);
-    return {
-      ratio: up ? Math.min(ratio, high) : Math.max(ratio, low),
-      gate: (up ? ratio > high : ratio < low) ? 0 : 1,
-    };
-  },
+// Factors of a surrogate that looks at each token alone: gate(ratio, A, log-ratio).
+const tokenwise = (logs, A, gate) => {
+  const ratio = logs.map(ratioOf);
+  return { ratio, gate: ratio.map((r, t) => gate(r, A[t], logs[t])) };
 };
 
-/* (ratio, advantage, settings) -> the objective, as a function of the ratio. Where the loss detaches the ratio or has none (cispo,
-   reinforce) its value says nothing: here stands the function whose slope by log π is the gradient, A at ratio 1. */
+// Factors of a surrogate with one ratio for a completion.
+const together = (logs, A, log, gate) => {
+  const ratio = ratioOf(log);
+  return {
+    ratio: logs.map(() => ratio),
+    gate: logs.map((_, t) => within(log) * gate(ratio, A[t], t)),
+  };
+};
+
+function geometric(logs, A, settings) {
+  const log = mean(logs);
+  const cap = settings.log_cap ?? Infinity;
+  return together(logs, A, Math.min(log, cap), (ratio, a) =>
+    log <= cap && !clips(ratio, a, settings) ? 1 : 0,
+  );
+}
+
+/* (log-ratios of one completion, advantages of its tokens, settings) -> ratio and gate of its tokens:
+   the slope by log π, divided by the advantage. */
+const SURROGATES = {
+  reinforce: (logs) => ({ ratio: logs.map(() => 1), gate: logs.map(() => 1) }),
+  ppo_clip: (logs, A, settings) =>
+    tokenwise(logs, A, (ratio, a, log) => (clips(ratio, a, settings) ? 0 : within(log))),
+  dual_clip: (logs, A, settings) =>
+    tokenwise(logs, A, (ratio, a, log) =>
+      clips(ratio, a, settings) || (a < 0 && ratio > settings.cap) ? 0 : within(log),
+    ),
+  gspo: geometric,
+  gspo_token: geometric,
+  sequence_product: (logs, A, settings) =>
+    together(logs, A, sum(logs), (ratio, a) => (clips(ratio, a, settings) ? 0 : 1)),
+  gmpo(logs, A, { eps_low, eps_high }) {
+    const cut = logs.map((log, t) =>
+      A[t] > 0 ? Math.min(log, eps_high) : Math.max(log, -eps_low),
+    );
+    return together(logs, A, mean(cut), (_ratio, _A, t) => (cut[t] === logs[t] ? 1 : 0));
+  },
+  cispo: (logs, A, { low, high }) => tokenwise(logs, A, (ratio) => clamp(ratio, low, high) / ratio),
+  sapo: (logs, A, { tau_pos, tau_neg }) =>
+    tokenwise(logs, A, (ratio, a, log) => {
+      const soft = 1 / (1 + Math.exp(-(a > 0 ? tau_pos : tau_neg) * (ratio - 1)));
+      return 4 * soft * (1 - soft) * within(log);
+    }),
+};
+// One ratio speaks for the completion, whose tokens then share their corrections.
+const ONE_RATIO = ["gspo", "gmpo", "sequence_product"];
+
+/* (ratio, advantage, settings) -> the objective of a token, as a function of its ratio. Where the loss
+   detaches the ratio or has none (cispo, reinforce) its value says nothing: here stands the function
+   whose slope by log π is the gradient, A at ratio 1. */
 const clip = (ratio, A, { eps_low, eps_high }) =>
   Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
 const OBJECTIVES = {
@@ -209,10 +341,45 @@ const OBJECTIVES = {
     const tau = A > 0 ? tau_pos : tau_neg;
     return ((4 / tau) * A) / (1 + Math.exp(-tau * (ratio - 1)));
   },
-  gmpo: (ratio, A, settings) => A * SURROGATES.gmpo(ratio, A, settings).ratio,
+  gmpo: (ratio, A, { eps_low, eps_high }) =>
+    A * (A > 0 ? Math.min(ratio, Math.exp(eps_high)) : Math.max(ratio, Math.exp(-eps_low))),
 };
 
-// (batch, settings) -> W of each token of each completion; `limit` is C, `micro` the micro-batch of each row
+const wholeWeight = (logs) => ratioOf(sum(logs));
+// (log π_old/π_sampler of one completion, settings) -> the correction of each token
+const CORRECTIONS = {
+  truncated_is: (logs, { low, cap }) => logs.map((log) => clamp(ratioOf(log), low ?? 0, cap)),
+  masked_is: (logs, { low, high }) => logs.map(ratioOf).map((w) => (w >= low && w <= high ? w : 0)),
+  sequence_truncated_is: (logs, { cap }) => logs.map(() => Math.min(wholeWeight(logs), cap)),
+  sequence_masked_is(logs, { cap }) {
+    const weight = wholeWeight(logs);
+    return logs.map(() => (weight <= cap ? weight : 0));
+  },
+};
+
+const k3 = (d, cap) => {
+  const reverse = clamp(-d, -LIMIT, LIMIT);
+  return Math.min(Math.expm1(reverse) - reverse, cap ?? Infinity);
+};
+const k3Slope = (d, cap) =>
+  within(d) && k3(d) <= (cap ?? Infinity) ? -Math.expm1(clamp(-d, -LIMIT, LIMIT)) : 0;
+/* (log π/π_ref, log π/π_old of one completion, settings) -> the slope of β·KL by log π of each token */
+const KL = {
+  k1: (refs, _, { beta }) => refs.map(() => beta),
+  k2: (refs, _, { beta }) => refs.map((d) => beta * d),
+  k3: (refs, _, { beta, cap }) => refs.map((d) => beta * k3Slope(d, cap)),
+  k3_ratio: (refs, logs, { beta }) =>
+    refs.map((d, t) => beta * ratioOf(logs[t]) * (within(logs[t]) * k3(d) + k3Slope(d))),
+  k3_sequence_ratio(refs, logs, { beta }) {
+    const log = mean(logs);
+    const shared = within(log) * mean(refs.map((d) => k3(d)));
+    return refs.map((d) => beta * ratioOf(log) * (shared + k3Slope(d)));
+  },
+  k_abs: (refs, _, { beta }) => refs.map((d) => beta * Math.sign(d)),
+  k2_gradient: (refs, _, { beta }) => refs.map((d) => beta * d),
+};
+
+// (batch with `advantage` [i][t], settings) -> W of each token of each completion [i]
 const count = (flags) => flags.filter(Boolean).length;
 const AGGREGATIONS = {
   sequence_mean: ({ rows, tokens, present }) => rows.map((i) => 1 / tokens[i] / count(present)),
@@ -240,12 +407,10 @@ const AGGREGATIONS = {
     );
   },
   balanced(batch) {
-    const { rows, tokens, advantage, present, group } = batch;
+    const { rows, tokens, present, group } = batch;
+    const side = batch.advantage.map((row) => Math.sign(sum(row)));
     const prompts = new Set(group.filter((_, i) => present[i])).size;
-    const same = (i) =>
-      rows.filter(
-        (j) => group[j] === group[i] && Math.sign(advantage[j]) === Math.sign(advantage[i]),
-      );
+    const same = (i) => rows.filter((j) => group[j] === group[i] && side[j] === side[i]);
     const size = (some) => count(some.map((j) => present[j]));
     const share = (i) =>
       size(same(i)) /
@@ -254,6 +419,73 @@ const AGGREGATIONS = {
     return rows.map((i) => share(i) / Math.max(1, prompts));
   },
 };
+
+/* The push of every token, and everything on the way to it: `rewards` and `tokenReward` after shaping,
+   `centred` (of a completion, or of each token), and, [i][t], `advantage, W, ratio, gate, correction,
+   kl, push` = advantage · W · ratio · gate · correction + kl, and `share`, the signed part of `total`,
+   the step's whole |push|. A completion that a filter took out has no W and no push. */
+function pushOf(spec, fields) {
+  const shaped = { ...fields };
+  for (const choice of spec.rewards)
+    Object.assign(shaped, lookup(REWARDS, "reward shaping", choice)(shaped, choice));
+  const batch = batchOf({ ...shaped, filters: spec.filters });
+  const { rows, lengths, present, rewards, tokenReward } = batch;
+  const centred = lookup(BASELINES, "baseline", spec.baseline)(batch, spec.baseline);
+  const scaled = lookup(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
+  const perToken = (f) => rows.map((i) => Array.from({ length: lengths[i] }, (_, t) => f(i, t)));
+  const advantage = rows.map((i) => onTokens(present[i] ? scaled[i] : 0, lengths[i]));
+  if (ONE_RATIO.includes(spec.surrogate.name) && scaled.some(Array.isArray))
+    throw new Error("one ratio per completion needs one advantage per completion, not per token.");
+  const logs = perToken((i, t) => (present[i] ? (batch.logRatio?.[i][t] ?? 0) : 0));
+  const weights = (choice) => {
+    const weigh = lookup(AGGREGATIONS, "aggregation", choice);
+    const W = weigh({ ...batch, advantage }, choice);
+    return rows.map((i) => (present[i] ? W[i] : 0));
+  };
+  const W = weights(spec.aggregation);
+  const surrogate = lookup(SURROGATES, "surrogate", spec.surrogate);
+  const factors = rows.map((i) => surrogate(logs[i], advantage[i], spec.surrogate));
+  const correction = rows.map((i) => correctionOf(spec, batch, i));
+  const kl = klOf(spec, batch, logs, spec.kl_aggregation ? weights(spec.kl_aggregation) : W);
+  const push = perToken((i, t) => {
+    const { ratio, gate } = factors[i];
+    return advantage[i][t] * W[i] * ratio[t] * gate[t] * correction[i][t] + kl[i][t];
+  });
+  const total = sum(push.flat().map(Math.abs));
+  return {
+    batch,
+    rewards,
+    tokenReward,
+    centred,
+    advantage,
+    W: perToken((i) => W[i]),
+    ratio: factors.map((f) => f.ratio),
+    gate: factors.map((f) => f.gate),
+    correction,
+    kl,
+    push,
+    total,
+    share: perToken((i, t) => (total > 0 ? push[i][t] / total : 0)),
+  };
+}
+
+function correctionOf(spec, batch, i) {
+  if (!spec.correction || !batch.present[i]) return Array(batch.lengths[i]).fill(1);
+  const correct = lookup(CORRECTIONS, "correction", spec.correction);
+  const own = correct(needed(batch, "logSampler")[i], spec.correction);
+  return ONE_RATIO.includes(spec.surrogate.name) ? own.map(() => mean(own)) : own;
+}
+
+// -W_kl · slope; nothing without a reference.
+function klOf(spec, { rows, lengths, present, logRef }, logs, W) {
+  if (!spec.kl || !logRef) return lengths.map((n) => Array(n).fill(0));
+  const slope = lookup(KL, "KL term", spec.kl);
+  return rows.map((i) =>
+    present[i]
+      ? slope(logRef[i], logs[i], spec.kl).map((x) => -W[i] * x)
+      : Array(lengths[i]).fill(0),
+  );
+}
 
 // ddof, eps and k of the controls in place of a choice's own, where it has them.
 function turned(spec, { ddof, eps, k }) {
@@ -265,18 +497,18 @@ function turned(spec, { ddof, eps, k }) {
 }
 
 export {
-  AGGREGATIONS,
   OBJECTIVES,
   SURROGATES,
   advantagesOf,
   batchOf,
   clamp,
-  clipped,
-  count,
   isDead,
+  lookup,
+  mean,
   need,
   perPrompt,
+  pushOf,
+  spreadOf,
   sum,
   turned,
-  word,
 };
