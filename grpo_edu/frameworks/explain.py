@@ -58,8 +58,8 @@ def explain(
         KeyError: no such framework.
         OSError: no such file.
     """
-    text, reading = read(source)
-    table, number, assumed, conditional = _read_as(_named(framework, text), version, reading)
+    reading = read(source)
+    table, number, assumed, conditional = _read_as(_named(framework, reading), version, reading)
     entries, traps = _known_settings(table, reading, number)
     _refuse_strangers(table, reading, entries, traps)
     left_out = _unknown_values(table, entries, number)
@@ -103,13 +103,17 @@ def explain(
 # --- framework and version ------------------------------------------------------------------------
 
 
-def _named(name: str | None, text: str) -> Framework:
-    """The framework by name, or the one that the text has signs of."""
-    name = guess_framework(text) if name is None else name
+def _named(name: str | None, reading: Reading) -> Framework:
+    """The framework by name, or the one that the file has marks of.
+
+    Raises:
+        CannotTell: the file has marks of none, or of a program that no table describes.
+    """
+    name = name or reading.framework or framework_of_keys(entry.key for entry in reading.entries)
     if name is None:
-        raise ValueError(
-            "the framework cannot be told from the file: expected framework= (--framework) trl, "
-            "verl or openrlhf."
+        raise CannotTell(
+            "the framework cannot be told from the file: it has no key or program that only one "
+            f"framework has. Give --framework (framework=) {KNOWN}."
         )
     return framework(name)
 
@@ -288,18 +292,16 @@ def _with_line(part: LeftOut, entries: Entries) -> LeftOut:
 
 
 def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
-    """What was not read and may touch the loss, with the default that stands in.
-
-    An assignment to a shell variable is left out: where an option uses the variable, that use is
-    named.
-    """
+    """What was not read and may touch the loss, with the default that stands in."""
     names = table.names()
     defaults = table.defaults(version)
+    quiet = tuple(table.quiet)
     rows = []
-    for message, line, key, in_shell in reading.unread:
-        if in_shell and key not in names:
+    for message, line, key in reading.unread:
+        name = names.get(key, names.get(key.replace("-", "_")))
+        if key and name is None and key.startswith(quiet):
             continue
-        default = defaults.get(names.get(key, ""))
+        default = defaults.get(name or "")
         stands_in = "" if default is None else f"; the default {default} stands in"
         rows.append(f"line {line}: {message}{stands_in}")
     return rows

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .programs import framework_of_keys, program, refuse_foreign
+from .programs import program, refuse_foreign
 from .shell import Command, Script, Unread
 from .shell_words import MARK, Word
 
@@ -50,14 +50,15 @@ class Reading:
     program: str = ""
 
 
-def read(source: str | Path) -> tuple[str, Reading]:
-    """The text of a file and what it says.
+def read(source: str | Path) -> Reading:
+    """What a file says.
 
     Args:
         source: a path, or the text itself, which a line end, ``(``, ``: `` or `` --`` tells.
 
     Raises:
         TypeError: neither a path nor a text.
+        CannotTell: a program that no table describes.
         ValueError: too large, not text, or nothing in it looks like a setting.
         OSError: no such file, or a folder.
     """
@@ -77,7 +78,7 @@ def read(source: str | Path) -> tuple[str, Reading]:
     if not reading.entries:
         why = "".join(f" Line {row.line}: {row.message}." for row in reading.unread)
         raise ValueError(f"no setting found: {INSTEAD}.{why}")
-    return text, reading
+    return reading
 
 
 def _reader(name: str, text: str) -> Any:
@@ -209,6 +210,7 @@ def read_python(text: str) -> Reading:
     except SyntaxError as error:
         reading.unread.append(Unread(f"not Python: {error.msg}", error.lineno or 1))
         return reading
+    refuse_foreign(name for node in ast.walk(tree) for name in _imported(node))
     constants = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -221,10 +223,18 @@ def read_python(text: str) -> Reading:
         what = f"a second {_called(other)}(...): only the first is read"
         reading.unread.append(Unread(what, other.lineno))
     for call in calls[:1]:
+        reading.framework = "trl"
         reading.entries.append(Entry("trainer", TRAINERS[_called(call)], call.lineno))
         for keyword in call.keywords:
             _read_keyword(keyword, constants, reading)
     return reading
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
 def _called(call: ast.Call) -> str:
@@ -339,9 +349,7 @@ def _read_command(words: list[Word], script: Script, reading: Reading) -> None:
             reading.unread.append(Unread(what, word.line, word.text[1:]))
 
 
-def _read_setting(
-    key: str, values: list[str], line: int, script: Script, reading: Reading
-) -> None:
+def _read_setting(key: str, values: list[str], line: int, script: Script, reading: Reading) -> None:
     """A flag without a value is True, one with several values a list."""
     if MARK.search(key):
         what = f"{MARK.sub('…', key)[:60]} is not read: {script.why(key)}"

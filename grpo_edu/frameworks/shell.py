@@ -411,9 +411,12 @@ class Script(Words):
 
     def substitution(self, node: Any) -> str:
         """The output of ``$(…)`` where only echo, printf and cat write it; else a mark."""
+        raw = source_of(node)
+        if raw.startswith("$((") and raw.endswith("))"):  # inside a default the grammar misses it
+            return self.computed(_parsed(raw).children[0].children[0].children[0])
         before = self.state()
         recorded = len(self.commands)
-        status, written = self.captured(lambda: self._all(node.children))
+        _, written = self.captured(lambda: self._all(node.children))
         del self.commands[recorded:]
         self.restore(before)
         return written

@@ -117,8 +117,9 @@ class Words:
                         found.append(current)
                         current = None
                     if quoted or part:
-                        before = current or Word("", word.line)
-                        current = Word(self.short(before.text + part), before.line)
+                        before = current.text if current else ""
+                        line = current.line if current and before else word.line
+                        current = Word(self.short(before + part), line)
         if current is not None:
             found.append(current)
         return [each for word in found for each in self._braces(node, word)]
@@ -131,9 +132,7 @@ class Words:
             return [word]
         if node.type == "string" or inner not in word.text:
             return [word]
-        return [
-            Word(word.text.replace(inner, part, 1), word.line) for part in braces[1].split(",")
-        ]
+        return [Word(word.text.replace(inner, part, 1), word.line) for part in braces[1].split(",")]
 
     def text(self, node: Any) -> str:
         """What a node gives without splitting: the value of an assignment."""
@@ -306,11 +305,17 @@ class Words:
             if whole:
                 start = max(start - 1, 0) if self.arguments is None or start else start
             stop = start + length[0] if length and length[0] >= 0 else (length or [None])[0]
-            return words[start:stop] if whole else [w._replace(text=w.text[start:stop]) for w in words]
+            return (
+                words[start:stop] if whole else [w._replace(text=w.text[start:stop]) for w in words]
+            )
         return [
             word
             if MARK.search(word.text)
-            else word._replace(text=self.unknown(self.why(given)) if MARK.search(given) else _edited(word.text, sign, given))
+            else word._replace(
+                text=self.unknown(self.why(given))
+                if MARK.search(given)
+                else _edited(word.text, sign, given)
+            )
             for word in words
         ]
 
