@@ -47,6 +47,7 @@ exec() { if [ $# -gt 0 ]; then "$@"; builtin exit $?; fi; }
 source() { return 0; }
 .() { return 0; }
 sleep() { return 0; }
+cd() { return 0; }
 env() { while case "$1" in *=*|-*) true ;; *) false ;; esac; do shift; done; "$@"; }
 nohup() { "$@"; }
 cat() { if [ $# -gt 0 ]; then printf '?'; else local l; while IFS= read -r l; do printf '%s\n' "$l"; done; fi; }
@@ -133,7 +134,10 @@ def settings_of(words: list[str]) -> dict[str, object]:
         if re.match(r"--\w", word):
             key, equals, first = word[2:].partition("=")
             values = [first] if equals else []
+            most = 1 if key in ("config-name", "config-path", "config-dir") else len(words)
             while not equals and at < len(words) and not re.match(r"--\w", words[at]):
+                if len(values) == most:
+                    break
                 values.append(words[at])
                 at += 1
             plain = [scalar(value) for value in values]

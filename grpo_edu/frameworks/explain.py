@@ -53,7 +53,8 @@ def explain(
 
     Raises:
         TypeError: an argument that is no text.
-        ValueError: no framework can be guessed, the release has no GRPO yet, a value is no number
+        CannotTell: the program is not known, or no table describes it.
+        ValueError: the release has no GRPO yet, a value is no number
             where one belongs, or nothing in the file is a setting.
         KeyError: no such framework.
         OSError: no such file.
@@ -95,6 +96,7 @@ def explain(
         conditional=conditional + (_elsewhere(table, given, number, recipe) if assumed else []),
         unread=_unread(table, reading, number),
         remaining=table.remaining,
+        doubts=_doubts(framework, table, reading, entries),
         updates=updates,
         claim=claim,
     )
@@ -135,7 +137,9 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
         if table.aliases_until and any(entry.key in aliases for entry in reading.entries):
             last = table.aliases_until
             return ReadAs(table, last, f"assumed: flat flags end at {last}")
-        return ReadAs(table, newest, "assumed: the newest read")
+        if table.name not in reading.pins:
+            return ReadAs(table, newest, "assumed: the newest read; --version settles it")
+        version = reading.pins[table.name]
     who, asked = split_version(version)
     if asked and asked != version and who != table.name:
         raise ValueError(f"version is '{version}', but the config is read as {table.name}.")
@@ -165,6 +169,21 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
             why = f"{asked} is {age} than all that were read"
             return ReadAs(table, nearest, f"assumed: {why}", [f"{asked}: read as {nearest}"])
     return ReadAs(table, asked)
+
+
+def _doubts(
+    asked: str | None, table: Framework, reading: Reading, entries: Entries
+) -> list[str]:
+    """Why the file may run another loss than the verdict's, and what would settle it."""
+    doubts = []
+    if not reading.framework and asked is None:
+        doubts.append(f"the program is not named: told by its keys; --framework {KNOWN} settles it")
+    if re.search(r"main_(?!ppo|dapo)|(?<!main)_main", reading.program):
+        doubts.append(f"the program is {reading.program}, which may change {table.name}'s own loss")
+    doubts += [f"line {line}: the settings in {file} are not read" for file, line in reading.named]
+    if not set(entries) - {"trainer"}:
+        doubts.append("no setting of the loss in it: every line is a default")
+    return doubts
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 class CannotTell(ValueError):
     """No verdict: another program's file, or the program is not known."""
 
+    exit_code = 1  # of the command
+
 
 # the words of a command that start a framework's own program
 PROGRAMS = {

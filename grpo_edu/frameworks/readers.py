@@ -41,6 +41,8 @@ class Reading:
         unread: what could not be read.
         framework: that of the program that the file starts, or of its keys; None: not told.
         program: the word of a script that names the program; empty where only keys tell it.
+        named: files that the program takes settings from and that are not read, with their line.
+        pins: package -> version, where the file names one: ``trl==0.22.2``.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -48,6 +50,8 @@ class Reading:
     unread: list[Unread] = field(default_factory=list)
     framework: str | None = None
     program: str = ""
+    named: list[tuple[str, int]] = field(default_factory=list)
+    pins: dict[str, str] = field(default_factory=dict)
 
 
 def read(source: str | Path) -> Reading:
@@ -73,6 +77,7 @@ def read(source: str | Path) -> Reading:
         reading = _reader(name, text)(text)
     except (RecursionError, MemoryError):
         raise ValueError(f"source is nested too deeply to be read: {INSTEAD}.") from None
+    reading.pins = dict(re.findall(r"\b(trl|verl|openrlhf)\s*==\s*(\d[\w.]*)", text))
     if name:
         reading.comments.insert(0, (Path(name).stem, 0))
     if not reading.entries:
@@ -274,6 +279,7 @@ def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
 
 # --- shell ----------------------------------------------------------------------------------------
 
+CONFIG_FILES = ("config", "config-name", "config_name", "config_files")
 OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w./@-]*)=(.*)", re.S)
 HYDRA = ("verl", "skyrl", "nemo_rl")  # their flags are hydra's own
 HYDRA_FLAGS = re.compile(r"(--config-(path|name|dir)|-c[pnd]|--config)")
@@ -361,4 +367,21 @@ def _read_setting(key: str, values: list[str], line: int, script: Script, readin
             reading.unread.append(Unread(what, line, key))
             return
     plain = [scalar(value) for value in values]
+    if key in CONFIG_FILES and plain:
+        _read_named(plain[0], line, script, reading)
+        return
     reading.entries.append(Entry(key, plain[0] if len(plain) == 1 else plain or True, line))
+
+
+def _read_named(name: Any, line: int, script: Script, reading: Reading) -> None:
+    """The settings of a file that the script itself writes; another file is named as not read.
+
+    They come before those of the command, which override them.
+    """
+    text = script.files.get(str(name))
+    if text is None or MARK.search(text):
+        reading.named.append((str(name), line))
+        return
+    inner = read_yaml(text)
+    reading.entries[:0] = [entry._replace(line=line) for entry in inner.entries]
+    reading.unread += inner.unread
