@@ -12,6 +12,8 @@ from .clip import ClipExplorer
 from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
+from .step import StepExplorer
+from .stepper import Stepper
 from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
@@ -19,9 +21,11 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "step": StepExplorer,
     "kl": KLExplorer,
     "dapo": DapoExplorer,
     "tokens": TokenView,
+    "stepper": Stepper,
 }
 
 

@@ -261,11 +261,13 @@ function show(control, { value, text, label, max, off, hidden }) {
 
 /* An explorer. `keys`: the traits; `controls(state)`: HTML of the bars; `rows(state)`: HTML of the
    controls per completion, one entry each; `shown(key, state, index)`: {value, text, label, max,
-   off, hidden} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that gives it:
-   the traits that an event changes, throws where the input is not a value; `answer(state)`: the
-   numbers, throws where the state is wrong; `draw(root, state, answer, id)`: the picture;
-   `point(root, state, answer, row)`: what the row under the pointer or the focus says. */
-function explorer({ keys, controls, rows = () => [], shown, changes, answer, draw, point }) {
+   off, hidden} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that
+   gives it: the traits that an event changes, throws where the input is not a value;
+   `answer(state)`: the numbers, throws where the state is wrong; `draw(root, state, answer, id)`:
+   the picture; `point(root, state, answer, row)`: what the row under the pointer or the focus says;
+   `grips(root, state, put)`: hears what is dragged (grips.js), gives what ends that. */
+function explorer(parts) {
+  const { keys, controls, rows = () => [], shown, changes, answer, draw, point, grips } = parts;
   return function render({ model, el }) {
     const root = document.createElement("div");
     const id = `e${Math.random().toString(36).slice(2)}`;
@@ -320,6 +322,14 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
       point?.(root, s, now, row);
     }
 
+    function put(changed) {
+      busy = true;
+      Object.entries(changed).forEach(([trait, value]) => model.set(trait, value));
+      model.save_changes();
+      busy = false;
+      redraw();
+    }
+
     function change(event) {
       const { key: name, index } = event.target.closest("[data-key]")?.dataset ?? {};
       const changer = typeof changes === "function" ? changes(name, state()) : changes[name];
@@ -327,15 +337,11 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
         return;
       wrong.delete(name);
       try {
-        const changed = changer(event.target, state(), index);
-        busy = true;
-        Object.entries(changed).forEach(([trait, value]) => model.set(trait, value));
-        model.save_changes();
+        put(changer(event.target, state(), index));
       } catch (error) {
         wrong.set(name, error.message);
+        redraw();
       }
-      busy = false;
-      redraw();
     }
 
     function over(event) {
@@ -361,7 +367,9 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
     keys.forEach((name) => model.on(`change:${name}`, heard));
     redraw();
     watch.observe(root);
+    const release = grips?.(root, state, put);
     return () => {
+      release?.();
       watch.disconnect();
       keys.forEach((name) => model.off(`change:${name}`, heard));
     };
