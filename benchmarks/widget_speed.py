@@ -6,7 +6,7 @@ with a ratio per token. Targets: median <= 30 ms and p95 <= 50 ms for what compu
 median <= 120 ms for what Python draws. Busy
 neighbours make every number larger, so the machine's load is printed too.
 
-python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: one explorer, one press)
+python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: two explorers, one press)
 """
 
 from __future__ import annotations
@@ -57,8 +57,15 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "token view": ("texts import TokenView as f", "f()", "token"),
+    "run viewer": ("texts import RunViewer as f", "f('run')", "recorded step"),
     "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
+    "stepper": (
+        "stepper import Stepper as f",
+        "f(['grpo', 'gspo'], stage='ratio')",
+        "formula and tokens; the arrow keys step",
+    ),
 }
 IN_PYTHON = {
     "accumulation lab": (
@@ -68,8 +75,6 @@ IN_PYTHON = {
     ),
     "toy player": ("labs import toy_player as f", "f()", "step"),
     "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
-    "token view": ("readers import token_view as f", "f()", "completion"),
-    "run viewer": ("readers import run_viewer as f", "f('run')", "step"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");
@@ -206,11 +211,11 @@ def missing() -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("presses", nargs="?", type=int, default=30)
-    parser.add_argument("--smoke", action="store_true", help="one explorer, one press")
+    parser.add_argument("--smoke", action="store_true", help="two explorers, one press")
     given = parser.parse_args()
     if given.smoke and missing():
         print("skipped: needs " + " and ".join(missing()))
     elif given.smoke:
-        main(1, ["clip"])
+        main(1, ["clip", "stepper"])
     else:
         main(given.presses, [*IN_BROWSER, *IN_PYTHON])

@@ -74,7 +74,7 @@ NO_DOORS = {
     "grpo_edu.lm.analysis.gap_intervals": "reads the table of a run",
     "grpo_edu.lm.analysis.learning_by_level": "reads the table of a run",
     "grpo_edu.plots.updates.ratios_by_update": "draws the table of theory.updates.reuse",
-    "grpo_edu.widgets.readers.run_viewer": "reads the folder of a run; tests/test_panels.py",
+    "grpo_edu.widgets.texts.RunViewer": "reads the folder of a run; tests/test_texts.py",
 }
 MORE_DOORS = [  # of the README and the command line
     "grpo_edu.Push.of",
@@ -351,7 +351,7 @@ def good():
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
         "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},
-        "grpo_edu.widgets.readers.token_view": {
+        "grpo_edu.widgets.texts.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),
             "recipes": ["reinforce", "rloo"],
         },

@@ -19,6 +19,8 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import expect, sync_playwright
 
+from grpo_edu import Rollouts, ledger
+from grpo_edu.completions import read_completions, shipped
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
@@ -28,6 +30,7 @@ from grpo_edu.widgets.explorers import EXPLORERS
 from grpo_edu.widgets.kl import KLExplorer
 from grpo_edu.widgets.predict import Predict
 from grpo_edu.widgets.step import StepExplorer
+from grpo_edu.widgets.texts import RunViewer, TokenView
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")
@@ -65,7 +68,7 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs, readers
-display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper())
 """,
     "slow": """
 import time
@@ -419,6 +422,59 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
     expect(page.locator("svg")).to_have_count(0)
 
 
+def ledger_cell(page, recipe, factor):
+    return page.locator(f'.ledger [data-of="{recipe}"][data-factor="{factor}"]')
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_token_is_chosen_by_mouse_and_arrow_keys_and_its_ledger_is_the_librarys(open_page, width):
+    page = open_page(TokenView(completion=48, whole=True), width)
+    table = ledger("grpo", read_completions())
+    page.locator('[data-recipe="grpo"] [data-token="49,2"]').click()
+    expect(page.locator(".picked")).to_have_count(2)  # once under each recipe
+    expect(page.get_by_label("token", exact=True)).to_have_value("2")
+    row = table[(table["completion"] == 49) & (table["position"] == 2)].iloc[0]
+    for name in ("advantage", "W", "push", "share"):
+        expect_number(ledger_cell(page, "grpo", name), "data-value", row[name])
+    page.locator(".texts").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ledger h4")).to_contain_text("token 3 of completion 48")
+    row = table[(table["completion"] == 48) & (table["position"] == 3)].iloc[0]
+    expect_number(ledger_cell(page, "grpo", "push"), "data-value", row["push"])
+    assert page.evaluate("document.activeElement.className") == "texts side"
+    page.get_by_label("recipe at the right").select_option("rloo")
+    expect(page.locator(".texts section")).to_have_count(2)
+    expect(ledger_cell(page, "rloo", "ratio")).to_have_text("1")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_hostile_text_stays_text(open_page):
+    nasty = "</script><img src=x onerror=alert(1)>"
+    rollouts = Rollouts.from_lengths([1, 1], [1, 0], tokens=[[nasty], ["b"]], max_new_tokens=1)
+    page = open_page(TokenView(rollouts))
+    assert page.locator("img").count() == 0
+    expect(page.locator('[data-token="0,0"]').first).to_have_text(nasty)
+
+
+def test_a_run_is_turned_by_its_slider_and_played_to_its_end(open_page, tmp_path):
+    folder = tmp_path / "run" / "rollouts"
+    folder.mkdir(parents=True)
+    for step in (0, 5, 9):
+        shutil.copy(shipped(), folder / f"step-{step:05d}.jsonl")
+    lines = [json.dumps({"step": step, "reward": step / 10}) for step in range(10)]
+    (folder.parent / "log.jsonl").write_text("\n".join(lines))
+    page = open_page(RunViewer(folder.parent))
+    curve = page.locator("[data-line=reward]")
+    expect_number(curve, "data-at", 0.0)
+    page.get_by_label("recorded step").press("ArrowRight")
+    expect_number(curve, "data-at", 0.5)
+    page.get_by_role("button", name="play: the run").press("Enter")
+    expect_number(curve, "data-at", 0.9)
+    expect(page.get_by_role("button", name="play: the run")).to_be_visible()
+    expect(page.locator(".texts .text")).to_have_count(16)  # eight answers under two recipes
+
+
 @pytest.mark.parametrize("explorer", [
     AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1), StepExplorer(ratio=1.4), KLExplorer(),
 ], ids=["advantage", "difficulty", "clip", "step", "kl"])  # fmt: skip
@@ -750,8 +806,8 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(4)
-    accumulation, toy, stepper, tokens = (page.locator(".grpo-explorer").nth(i) for i in range(4))
+    expect(page.locator(".grpo-explorer")).to_have_count(3)
+    accumulation, toy, stepper = (page.locator(".grpo-explorer").nth(i) for i in range(3))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
@@ -762,9 +818,6 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
     expect(toy.get_by_label("play: the training")).to_be_visible()
     stepper.get_by_label("token", exact=True).press("ArrowRight")
     expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
-    tokens.locator("[data-token$=',3']").first.click()
-    expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
-    expect(tokens.locator(".picked")).to_have_count(2)
 
 
 def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -87,20 +88,21 @@ def text_data() -> pd.DataFrame:
     """Push and share of every token of four answers to one prompt under GRPO, Dr. GRPO and
     DAPO, with its text."""
     answers = read_completions()[torch.tensor(ANSWERS)]
-    assert answers.tokens is not None
+    texts: Any = answers.tokens
     rows = []
     for name in LOSSES:
         push = Push.of(recipe(name).but(name, kl=None), answers)
         for i, t in answers.mask.nonzero().tolist():
             place = {"recipe": name, "answer": i, "reward": answers.reward[i].item()}
-            token = {"token": answers.tokens[i][t].replace("\n", "↵")}
+            token = {"token": texts[i][t].replace("\n", "↵")}
             numbers = {"push": push.token[i, t].item(), "share": push.share[i, t].item()}
             rows.append(place | token | numbers)
     return pd.DataFrame(rows)
 
 
 @figure(
-    title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all tokens alike",
+    title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all tokens "
+    "alike",
     level="exact",
     caption="exact, on policy, without KL; answers sampled from SmolLM2-135M",
     alt="Four sampled answers to What is 4 + 4, two right and two wrong, one of each short and one "

@@ -91,7 +91,8 @@ def clip_objective(table: pd.DataFrame) -> Figure:
     """Gradient by log π against the ratio: good token left, bad token right."""
     picture = new_figure(WIDTH, 4.2)
     panels = picture.subplots(1, 2, sharex=True)
-    for panel, (sign, part) in zip(panels, table.groupby("advantage", sort=False), strict=True):
+    for panel, sign in zip(panels, (1.0, -1.0), strict=True):
+        part = table.loc[table.advantage == sign]
         panel.axvspan(0.8, 1.2, color=tint(), zorder=0)
         for k, (name, of) in enumerate(CURVES.items()):
             line = part.loc[part.surrogate == name]
@@ -142,7 +143,7 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
         (20480, -1, "20,480 tokens: −1"),
     ):
         panel.plot(x, y, RECIPES["dapo"].marker, color=RECIPES["dapo"].colour, markersize=7)
-        how = {"xytext": (-9, -11), "textcoords": "offset points", "ha": "right"}
+        how: dict[str, Any] = {"xytext": (-9, -11), "textcoords": "offset points", "ha": "right"}
         panel.annotate(label, (x, y), **how)
     note(panel, 0.555, 0.96, "the last 4,096 tokens before the limit", ha="center", va="top")
     panel.set(

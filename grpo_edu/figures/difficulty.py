@@ -88,7 +88,7 @@ def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     for panel, column in zip(panels, ("right", "wrong"), strict=True):
         for name, line in table.dropna(subset=[column]).groupby("estimator", sort=False):
             style = RECIPES[looks[str(name)]]
-            of = {"color": style.colour, "marker": style.marker, "markersize": 5}
+            of: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markersize": 5}
             panel.plot(line.correct, line[column], **of)
             if column == "wrong":
                 name_line(panel, line.correct, line[column], str(name), style.colour)

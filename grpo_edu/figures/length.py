@@ -107,7 +107,7 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
             panel.barh(y, row.length, color=colour, height=0.6)
             start = 21.5 if row.push > 0 else 25
             end = start + 70 * row.push / total
-            arrow = {
+            arrow: dict[str, Any] = {
                 "arrowstyle": "-|>",
                 "color": UP if row.push > 0 else DOWN,
                 "lw": 2,
@@ -118,13 +118,14 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
         rule(panel, 3.5)
         panel.text(17.3, -0.9, "push per token", color=quiet())
         panel.set(title=name, xlabel="tokens of the answer", xlim=(0, 27), xticks=[0, 4, 8, 12, 16])
+    shown = table[table.recipe == next(iter(BIASES))]
     labels = [
-        f"{'right' if row.reward > 0 else 'wrong'}, {row.length} tokens"
-        for row in table[table.recipe == list(BIASES)[0]].itertuples()
+        f"{'right' if reward > 0 else 'wrong'}, {size} tokens"
+        for reward, size in zip(shown.reward, shown.length, strict=True)
     ]
     panels[0].set_yticks(range(len(labels)), labels)
     panels[0].set_ylim(7.6, -1.2)
-    first = table[table.recipe == list(BIASES)[0]].groupby("question").inverse_std.first()
+    first = shown.groupby("question").inverse_std.first()
     for panel in panels:
         panel.tick_params(axis="y", length=0)
     for place, (question, size) in zip(((7, 2), (9, 7)), first.items(), strict=True):
@@ -166,19 +167,20 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
     panel = picture.subplots()
     drift = table["token mean"]
     rows = table["rows"]
+    at = dict(zip(rows, drift, strict=True))
     panel.loglog(rows, drift, "o-", color=SERIES[2])
-    line = drift.iloc[-1] * rows.iloc[-1] / rows
+    line = 64 * at[64] / rows
     panel.loglog(rows, line, "--", color=GREY, linewidth=1)
-    panel.text(2.5, line.iloc[1] * 0.5, "1/n", color=quiet())
+    panel.text(2.5, line[1] * 0.5, "1/n", color=quiet())
     labels = {
         1: ("one: sequence mean (GRPO)", RECIPES["grpo"]),
         8: ("G = 8: DAPO within the prompt", RECIPES["dapo"]),
         64: ("a step of 64", RECIPES["dapo(step)"]),
     }
     for n, (text, of) in labels.items():
-        place = (n, float(drift[rows == n].iloc[0]))
+        place = (n, float(at[n]))
         panel.plot(*place, of.marker, color=of.colour, markersize=10)
-        ends = {"ha": "right"} if n == 64 else {}
+        ends: dict[str, Any] = {"ha": "right"} if n == 64 else {}
         offset = (-10, -4) if n == 64 else (10, 4)
         panel.annotate(text, place, offset, textcoords="offset points", color=ink(), **ends)
     panel.set(
@@ -293,7 +295,7 @@ def impossibility_frontier(table: pd.DataFrame) -> Figure:
     }
     for place, text in labels.items():
         row = table.iloc[place]
-        above = {"ha": "right" if place == 0 else "left"}
+        above: dict[str, Any] = {"ha": "right" if place == 0 else "left"}
         offset = (-12, -6) if place == 0 else (10, 4)
         point = (row["drift"], row["share of the longer"])
         panel.annotate(text, point, offset, textcoords="offset points", **above)
@@ -356,9 +358,7 @@ def silent_loss(table: pd.DataFrame) -> Figure:
     panel.text(0.56, 0.03, "sequence mean (GRPO): 0 in every group", ha="right")
     note(panel, 0.01, 0.97, "← right answers longer", va="top")
     note(panel, 0.99, 0.03, "wrong answers longer →", ha="right")
-    panel.set(
-        xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1"
-    )
+    panel.set(xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
     return picture
 
 
@@ -419,11 +419,11 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     groups = dict(list(table.groupby("aggregation", sort=False)))
     moves = groups.pop("token mean, micro-batch")
     for k, (name, part) in enumerate(groups.items()):
-        style = {"color": SERIES[k], "markersize": 12 - 2 * k, "fillstyle": "none"}
+        style: dict[str, Any] = {"color": SERIES[k], "markersize": 12 - 2 * k, "fillstyle": "none"}
         panel.plot(part["micro-batch size"], part["cosine"], "os^D"[k] + "-", label=name, **style)
     panel.plot(moves["micro-batch size"], moves["cosine"], "v-", color=RECIPES["bnpo"].colour)
     panel.text(4.2, 0.9, "token mean of each micro-batch", color=ink())
-    lowest = float(moves["cosine"].min())
+    lowest = moves["cosine"].to_numpy().min()
     panel.text(1.35, lowest, "one completion each:\nthe sequence mean", va="center")
     panel.set(
         xlabel="completions per micro-batch",

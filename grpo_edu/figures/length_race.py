@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ CAP = 64  # tokens; no mean is longer
 def race_data() -> pd.DataFrame:
     """Mean pass rate and expected lengths over the seeds of ``length_dynamics``, GRPO and
     Dr. GRPO."""
-    table = recorded_table("length_dynamics").query("recipe in @LOSSES")
+    table: Any = recorded_table("length_dynamics").query("recipe in @LOSSES")
     columns = ["pass_rate", "length_right", "length_wrong"]
     return table.groupby(["recipe", "step"], sort=False, as_index=False)[columns].mean()
 
@@ -27,7 +28,7 @@ def race_data() -> pd.DataFrame:
 def race_frames(table: pd.DataFrame) -> Iterator[Figure]:
     """One picture per recorded step."""
     for step in table["step"].unique():
-        yield length_race(table[table["step"] <= step])
+        yield length_race(table.loc[table["step"] <= step])
 
 
 @figure(

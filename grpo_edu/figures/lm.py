@@ -65,8 +65,8 @@ def rising_data() -> pd.DataFrame:
 
 
 @figure(
-    title="About the same reward for the same tokens: what 1/|o| adds to wrong answers it takes from right "
-    "ones",
+    title="About the same reward for the same tokens: what 1/|o| adds to wrong answers it takes "
+    "from right ones",
     level="observed, 3 seeds, 95 % interval",
     alt="Left: pass rate against tokens sampled, five losses: the curves coincide, from .49 to "
     ".72. Right: length of right and of wrong answers and mean length at the end: under 1/|o| "

@@ -7,9 +7,8 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,38 +19,10 @@ from matplotlib.figure import Figure
 
 from ..checks import checked
 from ..files import replacing
-from ..plots.style import Theme, evidence, headline, styled
+from ..plots.style import evidence, headline, styled
+from .layout import AS_COMMITTED, Layout, save
 
 Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
-
-FORMATS = {
-    "svg": {"Date": None, "Creator": None},
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a picture is laid out. ``AS_COMMITTED`` is that of the committed pictures.
-
-    Args:
-        theme: for light or dark pages.
-        width: in inches; the picture is laid out anew, type and height keep their size. None: its
-            own width.
-        settings: settings of matplotlib that come last, as a style sheet of one's own gives them.
-    """
-
-    theme: Theme = "light"
-    width: float | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def styled(self) -> AbstractContextManager[Any]:
-        """The style sheets, as a context."""
-        return styled(self.theme, self.settings)
-
-
-AS_COMMITTED = Layout()
 
 
 @dataclass(frozen=True)
@@ -87,10 +58,10 @@ class Figured:
     dark: bool = False
     frames: Callable[[pd.DataFrame], Iterator[Figure]] | None = None
 
-    def draw(self, table: pd.DataFrame, theme: Theme = "light") -> Figure:
+    def draw(self, table: pd.DataFrame, layout: Layout = AS_COMMITTED) -> Figure:
         """The picture of a table, its title above, its evidence and the command that makes it
-        below; a line of evidence that the drawing wrote stays."""
-        with styled(theme):
+        below; a line of evidence that the drawing wrote is kept where there is no caption."""
+        with layout.styled():
             return self._finished(self.drawing(table))
 
     def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
@@ -187,7 +158,7 @@ def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png"))
     if figured.dark:
         written += draw_as(figured, table, out, formats, Layout("dark"))
     if figured.frames and "png" in formats:
-        written.append(_animate(figured.frames(table), out / f"{figured.name}.gif"))
+        written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
 
@@ -201,7 +172,7 @@ def draw_as(
         path = out / f"{figured.name}{'_dark' if layout.theme == 'dark' else ''}.{ending}"
         picture = figured.draw(table, layout)
         with layout.styled(), replacing(path) as target:
-            picture.savefig(target, format=ending, metadata=FORMATS[ending])
+            save(picture, target, ending, layout.width)
         written.append(path)
     return written
 

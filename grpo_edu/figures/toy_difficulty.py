@@ -56,7 +56,8 @@ def training_data() -> pd.DataFrame:
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the "
     "first step",
-    alt="Three panels: pass rate of the hardest fifth of the prompts against training step. In groups of two the three curves lie on "
+    alt="Three panels: pass rate of the hardest fifth of the prompts against training step. In "
+    "groups of two the three curves lie on "
     "each other. In groups of 64 under SGD MaxRL brings the hardest fifth of the prompts to .86, "
     "GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own parameter, all "
     "three end above .96.",
@@ -78,7 +79,9 @@ def difficulty_training(table: pd.DataFrame) -> Figure:
         ends = intervals(last, "bucket_0", by=["recipe"])
         for name, mean in zip(ends["recipe"], ends["mean"], strict=True):
             if run != "G = 2, SGD":
-                name_line(panel, [300], [mean], f"{RECIPES[name].label} {mean:.2f}", RECIPES[name].colour)
+                name_line(
+                    panel, [300], [mean], f"{RECIPES[name].label} {mean:.2f}", RECIPES[name].colour
+                )
     note(panels[0], 0.05, 0.12, "GRPO, RLOO and MaxRL\non one line")
     panels[0].set_ylabel("pass rate, hardest fifth")
     return picture
@@ -120,7 +123,8 @@ def sampling_data() -> pd.DataFrame:
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one "
     "learning rate",
-    alt="Two panels, with a ring where each way reaches .7. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and "
+    alt="Two panels, with a ring where each way reaches .7. "
+    "Refilling dead groups reaches a mean pass rate of .7 after 60 updates and "
     "30 thousand completions, re-rolling the same prompt after 106 and 108 thousand, plain "
     "sampling after 180 and 23 thousand.",
     answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out "
@@ -138,7 +142,7 @@ def dynamic_sampling(table: pd.DataFrame) -> Figure:
     reached: Any = first_reaching(table, "pass_rate", GOAL)
     costs = reached.groupby("recipe")[["step", "rollouts"]].mean()
     for name, look in SAMPLINGS.items():
-        style = {"color": "none", "markeredgecolor": look.colour, "markersize": 12}
+        style: dict[str, Any] = {"color": "none", "markeredgecolor": look.colour, "markersize": 12}
         by_step.plot(costs.step[name], GOAL, "o", **style)
         by_cost.plot(costs.rollouts[name] / 1000, GOAL, "o", **style)
     for panel in (by_step, by_cost):

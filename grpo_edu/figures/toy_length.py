@@ -80,9 +80,7 @@ def flow_data() -> pd.DataFrame:
     mean, Dr. GRPO."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping()
-    return flow(
-        recipes, policy, RUNS, learning_rates=matched(recipes, policy, RUNS)
-    )
+    return flow(recipes, policy, RUNS, learning_rates=matched(recipes, policy, RUNS))
 
 
 @figure(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.axes import Axes
 
@@ -72,7 +72,9 @@ def _length_title(table: pd.DataFrame) -> str:
     """Which recipes end with a stop gap whose interval lies above 0."""
     rows = intervals(_end(table), "stop_gap", by=["recipe"])
     low = rows["mean"] - 1e-9 if _exact(table) else rows["low"]
-    apart = [look(str(name)).label for name, bound in zip(rows["recipe"], low, strict=True) if bound > 0]
+    apart = [
+        look(str(name)).label for name, bound in zip(rows["recipe"], low, strict=True) if bound > 0
+    ]
     return (
         "Wrong completions run on under: " + ", ".join(apart)
         if apart
@@ -101,9 +103,8 @@ def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Pic
     figure = _panels(table, measures | {"silent": silent})
     ends = intervals(_end(table), buckets[0], by=["recipe"])
     best = ends.loc[ends["mean"].idxmax()]
-    hint = (
-        f"The hardest prompts end highest under {look(str(best['recipe'])).label}: mean pass rate {best['mean']:.2f}"
-    )
+    name = look(str(best["recipe"])).label
+    hint = f"The hardest prompts end highest under {name}: mean pass rate {best['mean']:.2f}"
     headline(figure, title or hint)
     return figure
 
@@ -118,12 +119,13 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
         title: the sentence to take home; None: where each recipe's entropy ends.
     """
     figure = _panels(table, CLIPS)
-    sampled = table.groupby("step")["prob_sampled"].mean()
+    sampled: Any = table.groupby("step")["prob_sampled"].mean()
     figure.axes[3].plot(sampled, color=GREY, linestyle=":")
     figure.axes[3].set_ylim(-0.02, 1.02)
     ends = intervals(_end(table), "entropy", by=["recipe"])
     parts = ", ".join(
-        f"{mean:.3f} ({look(str(name)).label})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
+        f"{mean:.3f} ({look(str(name)).label})"
+        for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
     )
     headline(figure, title or f"Entropy at the end: {parts}")
     return figure

@@ -108,7 +108,9 @@ def left_out(pushes: Sequence[Push], rows: Sequence[int]) -> str:
         return ""
     others = torch.ones(total, dtype=torch.bool)
     others[rows] = False
-    held = (f"{look(push.recipe.name).label} {100 * _part(push)[others].sum():.3g} %" for push in pushes)
+    held = (
+        f"{look(push.recipe.name).label} {100 * _part(push)[others].sum():.3g} %" for push in pushes
+    )
     return (
         f"{len(rows)} of {total:,} completions are drawn: the first, the last and those with the "
         f"largest part of the step's |push|.\nPart held by the others: {', '.join(held)}."
@@ -229,7 +231,7 @@ def _frame_cells(axis: Axes, mask: np.ndarray, *, gaps: bool) -> None:
 
 def _numbers(axis: Axes, data: Panel, width: int) -> None:
     """Push per token and share of the step, right of each row, under their heading."""
-    style = {"va": "center", "ha": "left", "fontsize": 8.5, "clip_on": False}
+    style: dict[str, Any] = {"va": "center", "ha": "left", "fontsize": 8.5, "clip_on": False}
     for i, (mean, share) in enumerate(zip(data["mean"], data["share"], strict=True)):
         text = f"{mean:+.3g}".ljust(8) + f"{100 * share:+.0f} %" if mean else "0       0 %"
         axis.text(width - 0.3, i, text, family="monospace", **style)

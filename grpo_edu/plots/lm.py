@@ -84,7 +84,11 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
     for side in (WRONG, RIGHT):
         for i, (_, part) in enumerate(rows.groupby("warm")):
             line = intervals(part, f"length_{side.label}", by=["step"])
-            style = {"color": side.colour, "marker": side.marker, "linestyle": ("-", "--")[i % 2]}
+            style: dict[str, Any] = {
+                "color": side.colour,
+                "marker": side.marker,
+                "linestyle": ("-", "--")[i % 2],
+            }
             draw_band(axis, line["step"], line, alpha=BAND, markevery=3, **style)
             if i == 0:
                 name_line(axis, line["step"], line["mean"], side.label, side.colour)
@@ -94,8 +98,12 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
 def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
     for arm in dict.fromkeys(runs["arm"]):
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
-        style = {"color": _arm(arm).colour, "marker": _arm(arm).marker, "markevery": 3}
-        draw_band(axis, line["step"], line, alpha=BAND, **style)
+        style: dict[str, Any] = {
+            "color": _arm(arm).colour,
+            "marker": _arm(arm).marker,
+            "markevery": 3,
+        }
+        draw_band(axis, line["step"], line, alpha=BAND, label=_arm(arm).label, **style)
     rule(axis)
     axis.set(title="wrong minus right, within levels", xlabel="training step", ylabel="tokens")
 
@@ -106,7 +114,10 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
             y = place + 0.18 * (2 * i - 1)
-            style = {"color": _arm(arm).colour, "fillstyle": ("full", "none")[i % 2]}
+            style: dict[str, Any] = {
+                "color": _arm(arm).colour,
+                "fillstyle": ("full", "none")[i % 2],
+            }
             marker = _arm(arm).marker
             axis.plot(part["gap"], [y] * len(part), marker, alpha=0.35, markersize=4, **style)
             if len(part) > 1:
@@ -135,7 +146,11 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
     for arm in arms:
         part = runs.loc[runs["arm"] == arm]
         mean = part.groupby("step")[["tokens", "pass_rate"]].mean()
-        style = {"color": _arm(arm).colour, "marker": _arm(arm).marker, "markevery": 3}
+        style: dict[str, Any] = {
+            "color": _arm(arm).colour,
+            "marker": _arm(arm).marker,
+            "markevery": 3,
+        }
         left.plot(mean["tokens"] / 1000, mean["pass_rate"], **style)
     last = runs.loc[runs["step"] == runs["step"].max()]
     sides = (RIGHT, Look("all", ink(), "|"), WRONG)
@@ -143,7 +158,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
         column = "length" if side.label == "all" else f"length_{side.label}"
         rows = intervals(last, column, by=["arm"])
         error = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
-        style = {"color": side.colour, "fmt": side.marker, "capsize": 2}
+        style: dict[str, Any] = {"color": side.colour, "fmt": side.marker, "capsize": 2}
         right.errorbar(rows["mean"], range(len(arms)), xerr=error, label=side.label, **style)
     right.set_yticks(range(len(arms)), [_arm(arm).label for arm in arms])
     for label, arm in zip(right.get_yticklabels(), arms, strict=True):

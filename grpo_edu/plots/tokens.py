@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
@@ -33,7 +34,7 @@ def draw_answers(
         mean = sum(percent) / len(percent)
         text = f"{mean:+.1f} % per token, {sum(percent):+.0f} % in all"
         text = text.replace("-", "−")
-        how = {"color": pushed(mean), "fontweight": "bold", "fontsize": 8.5}
+        how: dict[str, Any] = {"color": pushed(mean), "fontweight": "bold", "fontsize": 8.5}
         axis.text(0, bottom + 0.3, text, va="top", **how)
         top = bottom + 2.6
     axis.set(xlim=(0, LETTERS), ylim=(top - 1, -0.2), xticks=[])
@@ -53,10 +54,19 @@ def _tokens(
             top += HEIGHT
         red, green, blue, _ = signed()(norm(value))
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-        style = {"facecolor": (red, green, blue), "edgecolor": paper(), "linewidth": 1.5}
+        style: dict[str, Any] = {
+            "facecolor": (red, green, blue),
+            "edgecolor": paper(),
+            "linewidth": 1.5,
+        }
         axis.add_patch(Rectangle((x, top), len(token), HEIGHT - 0.15, **style))
         middle = (x + len(token) / 2, top + HEIGHT / 2 - 0.08)
-        how = {"ha": "center", "va": "center", "family": "monospace", "fontsize": 8.5}
+        how: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "family": "monospace",
+            "fontsize": 8.5,
+        }
         axis.text(*middle, token.strip(), color="white" if dark else "#1f2328", **how)
         x += len(token)
     return top + HEIGHT

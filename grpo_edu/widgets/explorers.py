@@ -13,6 +13,8 @@ from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
 from .step import StepExplorer
+from .stepper import Stepper
+from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
@@ -21,7 +23,9 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "clip": ClipExplorer,
     "step": StepExplorer,
     "kl": KLExplorer,
+    "tokens": TokenView,
     "dapo": DapoExplorer,
+    "stepper": Stepper,
 }
 
 

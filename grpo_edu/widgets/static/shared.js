@@ -19,7 +19,8 @@ function number(x) {
 const signed = (x) => (x > 0 ? "+" : "") + number(x);
 const percent = (x) => {
   const size = 100 * Math.abs(x);
-  const shown = size < 9.95 ? size.toFixed(1) : Math.round(size);
+  const digits = size < 9.95 ? 1 : 0;
+  const shown = size < 0.05 ? number(Number(size.toPrecision(1))) : size.toFixed(digits);
   return x === 0 ? "0 %" : `${SIGN[Math.sign(x)]}${shown} %`;
 };
 const MARKS = { 0: ["wrong 0", "✗"], 1: ["right 1", "✓"] };
@@ -221,6 +222,28 @@ function keyOf(lines) {
   return `<ul class="key">${lines.map(entry).join("")}</ul>`;
 }
 
+/* While `playing`, moves the slider of trait `key` by one step after a pause; at its end it presses
+   the button that plays. */
+function advance(root, playing, key) {
+  clearTimeout(root.next);
+  if (!playing) return;
+  const of = root.querySelector(`[data-key="${key}"]`);
+  root.next = setTimeout(() => {
+    if (!root.isConnected) return;
+    if (Number(of.value) >= Number(of.max)) {
+      root.querySelector('[data-key="playing"]').click();
+      return;
+    }
+    of.stepUp();
+    of.dispatchEvent(new Event("input", { bubbles: true }));
+  }, 150);
+}
+const playButton = (text) => `<button type="button" ${attributes("playing", text)}></button>`;
+const playShown = (playing, text) => ({
+  value: playing ? "❚❚ pause" : "▶ play",
+  label: `${playing ? "pause" : "play"}: ${text}`,
+});
+
 // ---- the loop ----
 
 function show(control, { value, text, label, max, off, hidden }) {
@@ -355,6 +378,7 @@ function explorer(parts) {
 
 export {
   FRAME,
+  advance,
   asNumber,
   attributes,
   bar,
@@ -375,6 +399,8 @@ export {
   number,
   parse,
   percent,
+  playButton,
+  playShown,
   presetChoice,
   presetState,
   replaced,
