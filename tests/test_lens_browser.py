@@ -178,7 +178,9 @@ def test_the_keyboard_moves_between_tokens_and_completions(opened):
         expect(token(page, *place)).to_be_focused()
     assert token(page, 0, 0).evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
     name = token(page, 0, 0).get_attribute("aria-label")
-    assert re.search(r"token 0\. GRPO: push −[\d.]+, share −[\d.]+ %, clipped\. Dr\. GRPO: push 0", name)
+    assert re.search(
+        r"token 0\. GRPO: push −[\d.]+, share −[\d.]+ %, clipped\. Dr\. GRPO: push 0", name
+    )
     expect(page.locator("#status")).to_have_text(name)
     page.keyboard.press("Shift+Tab")
     expect(page.locator('article[data-row="0"] summary')).to_be_focused()

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from grpo_edu.figures import FIGURES
-from grpo_edu.figures.registry import recorded_table
+from grpo_edu.figures.registry import Layout, recorded_table
 from grpo_edu.plots import style
 
 READ_AT = 900  # pixels: the width of a picture in a README
@@ -31,7 +31,7 @@ ALL = [(name, theme) for name in FIGURES for theme in ("light", "dark")]
 def drawn(request):
     """A figure of its committed table, laid out, and its renderer."""
     name, theme = request.param
-    figure = FIGURES[name].draw(recorded_table(name), theme)
+    figure = FIGURES[name].draw(recorded_table(name), Layout(theme))
     figure.set_dpi(READ_AT / figure.get_figwidth())
     canvas = FigureCanvasAgg(figure)
     canvas.draw()

@@ -167,8 +167,9 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
     panel = picture.subplots()
     drift = table["token mean"]
     rows = table["rows"]
+    at = dict(zip(rows, drift, strict=True))
     panel.loglog(rows, drift, "o-", color=SERIES[2])
-    line = drift.iloc[-1] * 64 / rows
+    line = 64 * at[64] / rows
     panel.loglog(rows, line, "--", color=GREY, linewidth=1)
     panel.text(2.5, line[1] * 0.5, "1/n", color=quiet())
     labels = {
@@ -177,7 +178,7 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
         64: ("a step of 64", RECIPES["dapo(step)"]),
     }
     for n, (text, of) in labels.items():
-        place = (n, float(drift[rows == n].iloc[0]))
+        place = (n, float(at[n]))
         panel.plot(*place, of.marker, color=of.colour, markersize=10)
         ends: dict[str, Any] = {"ha": "right"} if n == 64 else {}
         offset = (-10, -4) if n == 64 else (10, 4)
