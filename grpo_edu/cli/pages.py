@@ -55,7 +55,7 @@ def export_html(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="aggregation, advantage, difficulty, clip, kl; all where none is given."
+            help="aggregation, advantage, difficulty, clip, kl, dapo, stepper; none: all."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explorers"),

@@ -129,3 +129,29 @@ def clip_curves(
     headline(figure, f"How hard one token is pushed, A = {advantage:+d}")
     evidence(figure, "exact")
     return figure
+
+
+@picture
+def step_bars(
+    before: Sequence[float], after: Mapping[str, Sequence[float]], vocabulary: Sequence[str]
+) -> Picture:
+    """Probabilities of a vocabulary before and after one step, one panel per recipe.
+
+    Args:
+        before: V probabilities.
+        after: V probabilities by recipe.
+        vocabulary: V texts.
+    """
+    figure = new_figure(2.6 * max(2, len(after)), 2.8)
+    panels = figure.subplots(1, len(after), sharey=True, squeeze=False)[0]
+    places = np.arange(len(before))
+    for panel, (name, line) in zip(panels, after.items(), strict=True):
+        colours = [UP if q >= p else DOWN for p, q in zip(before, line, strict=True)]
+        panel.bar(places - 0.2, before, width=0.38, color="#b4b4b4")
+        panel.bar(places + 0.2, line, width=0.38, color=colours)
+        panel.set_xticks(places, vocabulary)
+        panel.set_title(name)
+    panels[0].set_ylabel("probability")
+    headline(figure, "Before (grey) and after one step: orange is more probable, purple less")
+    evidence(figure, "exact")
+    return figure

@@ -159,13 +159,13 @@ import tempfile
 from pathlib import Path
 
 from grpo_edu.lm.train import Run, begin
-from grpo_edu.widgets.readers import run_viewer
+from grpo_edu.widgets.texts import RunViewer
 
 folder = Path(tempfile.mkdtemp(), "run")
 settings = Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4)
 run = Run("tiny", "lab", "grpo", kl=False, settings=settings)
 rewards = [line["reward"] for line in begin(run, folder)]
-run_viewer(folder)
+RunViewer(folder)
 
 # %% [markdown]
 # ## 8. With a reward that rises

@@ -68,9 +68,6 @@ function draw(root, s, content) {
     root.drawn = s.drawn;
     play(root, s);
   }
-  picture
-    .querySelectorAll(`[data-token="${s.values.completion},${s.values.token}"]`)
-    .forEach((token) => token.classList.add("picked"));
 }
 
 // ---- what the kernel has not answered yet ----
@@ -109,13 +106,6 @@ export default {
   render({ model, el }) {
     const done = render({ model, el });
     const rest = waiting(model, el.querySelector(".grpo-explorer"));
-    el.addEventListener("click", (event) => {
-      // a token of a text is chosen with the mouse; the keyboard has the controls
-      const place = event.target.closest?.("[data-token]")?.dataset.token.split(",").map(Number);
-      if (!place) return;
-      model.set("values", { ...model.get("values"), completion: place[0], token: place[1] });
-      model.save_changes();
-    });
     return () => {
       rest();
       done();
