@@ -26,7 +26,7 @@ from grpo_edu import recipe
 from grpo_edu.lm import lab
 from grpo_edu.lm.experiments import GRPO
 from grpo_edu.lm.loop import Settings, Trainer
-from grpo_edu.lm.tasks import Question, Task, drawn_from
+from grpo_edu.lm.tasks import Problem, Task, drawn_from
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -91,7 +91,7 @@ def length_gap(name: str, steps: int) -> float:
 
 def ours(size: Size) -> dict[str, float]:
     """Tokens per second and peak memory of our loop on the model of SmolLM2's shape."""
-    pool = [Question(f"{n}=", "") for n in range(100)]
+    pool = [Problem(f"{n}=", "") for n in range(100)]
     task = Task("shape", drawn_from(pool), parity, size.tokens)
     settings = Settings(
         steps=size.steps,

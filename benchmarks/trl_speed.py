@@ -74,10 +74,10 @@ def ours(case: str, bf16_sampler: bool) -> list[float]:
     """CPU seconds of each step of our loop."""
     from grpo_edu import recipe
     from grpo_edu.lm.loop import Settings, Trainer
-    from grpo_edu.lm.tasks import Question, Task, drawn_from
+    from grpo_edu.lm.tasks import Problem, Task, drawn_from
 
     net, tokenizer, pairs = model_and_questions(case)
-    pool = [Question(prompt, answer) for prompt, answer in pairs]
+    pool = [Problem(prompt, answer) for prompt, answer in pairs]
     task = Task(case, drawn_from(pool), reward_of(case), CASES[case]["max_new_tokens"])
     slices = 3 if case == "tiny" else 1
     settings = Settings(**CASES[case], micro_batches=slices, bf16_sampler=bf16_sampler)

@@ -10,7 +10,7 @@ from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from grpo_edu import Recipe, Rollouts
+from grpo_edu import Recipe, Rollouts, recipe
 from grpo_edu.objective import groups
 from grpo_edu.objective.advantages import (
     batch_mean,
@@ -309,3 +309,11 @@ def test_scale_and_shift_of_the_reward_cancel_in_the_std_without_eps(rewards, a,
     assert advantages([a * r + c for r in rewards], scale=scale) == near(
         advantages(rewards, scale=scale), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-300, 1.0, 1e90])
+def test_the_std_of_tiny_and_of_huge_rewards_is_theirs(size):
+    rewards = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64) * size
+    rollouts = Rollouts.from_lengths([2, 2, 2, 2], rewards.tolist())
+    advantage = recipe("grpo").but(kl=None).plan(rollouts).advantage[:, 0]
+    assert advantage.tolist() == pytest.approx([1.5, -0.5, -0.5, -0.5], rel=1e-12)

@@ -65,8 +65,8 @@ def test_weights_prints_every_completion_and_writes_a_self_contained_escaped_pag
     page = out.read_text(encoding="utf-8")
     assert "https://" not in page
     assert "http://" not in page
-    assert "<script" not in page
-    assert "push per token" in page
+    assert page.count("<script") == 3
+    assert "Push on every token: GRPO, Dr. GRPO" in page
     assert list(out.parent.iterdir()) == [out]
 
 
@@ -83,7 +83,7 @@ def test_weights_tells_that_a_kl_term_was_left_out(tmp_path):
     shown = run("weights", str(file), "--recipe", "grpo", "--out", str(tmp_path / "r.html"))
     assert shown.exit_code == 0
     assert "left out" in shown.stderr
-    assert "&lt;b&gt;x&lt;/b&gt;" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<td>&lt;b&gt;x&lt;/b&gt;</td>" in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<b>x" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
@@ -175,6 +175,14 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_without_a_word(arguments
     process.stdout.close()
     _, errors = process.communicate(timeout=120)
     assert [line for line in errors.splitlines() if not line.startswith(b"note: ")] == []
+
+
+def test_head_ends_a_page_of_help_without_a_failure():
+    command = f'{sys.executable} -c "from grpo_edu.cli import app; app()"'
+    for words in ("--help", "weights --help", "recipes gspo"):
+        shell = f"set -o pipefail; {command} {words} | head -1 > /dev/null"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), words
 
 
 def test_the_first_line_is_enough_for_head():

@@ -350,14 +350,46 @@ def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_defau
     verdict = explain(
         "verl.trainer.main_ppo \\\n algorithm.adv_estimator=grpo \\\n actor_rollout_ref.actor.policy_loss.loss_mode=mine\n"
     )
-    assert [str(part) for part in verdict.left_out] == [
+    assert str(verdict.left_out[0]) == (
         "surrogate: actor_rollout_ref.actor.policy_loss.loss_mode = mine is not known to the verl "
         "tables (line 3)"
-    ]
+    )
     assert verdict.clip.startswith("not covered, see below")
     assert "loss_type = mine" in explain("GRPOConfig(loss_type='mine')").left_out[0].reason
     with pytest.raises(ValueError, match="line 2: epsilon is 'wide': expected a number"):
         explain("loss_type: dapo\nepsilon: wide\n", "trl")
+
+
+@pytest.mark.parametrize(
+    ("config", "axes", "lines"),
+    [
+        ("loss_type: mine", ["surrogate", "aggregation"], {"clip", "aggregation"}),
+        ("loss_type: dapo\nscale_rewards: mine", ["scale"], {"advantage"}),
+        ("loss_type: dapo\nvllm_importance_sampling_mode: mine", ["correction"], set()),
+    ],
+)
+def test_an_unknown_value_is_missing_from_the_axes_that_its_option_decides(
+    config: str, axes: list[str], lines: set[str]
+) -> None:
+    verdict = explain(config + "\n", "trl")
+    assert [part.axis for part in verdict.left_out] == axes
+    shown = vars(verdict)
+    missing = {
+        line
+        for line in ("advantage", "aggregation", "clip", "kl")
+        if shown[line].startswith("not covered")
+    }
+    assert missing == lines
+    assert bool(verdict.biases) is not bool(lines)
+
+
+def test_a_release_without_grpo_is_refused_and_one_that_was_not_read_is_said() -> None:
+    for version in ("0.9.1", "trl==0.13"):
+        with pytest.raises(ValueError, match=r"has no GRPO, which begins with 0\.14"):
+            explain(CONFIGS / "c03_trl_gspo.sh", version=version)
+    verdict = explain(CONFIGS / "c05_verl_gspo.sh", version="0.3")
+    assert verdict.version == "0.4"
+    assert "0.3 is older than all that were read" in verdict.assumed
 
 
 def test_every_fixture_has_a_verdict_and_a_key_that_is_changed() -> None:
@@ -439,7 +471,7 @@ def test_shell_defaults_follow_the_shell() -> None:
 @pytest.mark.parametrize(
     ("version", "read_as", "said"),
     [
-        ("0.10", "0.14", "0.10 is older than all that were read"),
+        ("1.16.2", "1.16", "1.16.2 is a patch release of it"),
         ("99", "1.16", "99 is newer than all that were read"),
         ("v1.16", "1.16", ""),
         ("2025-06-01", "1.16", "which release 2025-06-01 had is not known"),
@@ -479,7 +511,8 @@ def test_the_picture_shows_the_config_beside_the_paper_on_one_group() -> None:
 def test_a_value_that_comes_with_a_later_release_is_said() -> None:
     verdict = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)", version="0.18")
     assert [str(part) for part in verdict.left_out] == [
-        "surrogate: loss_type = cispo begins with trl 0.26, after 0.18 (line 1)"
+        "surrogate: loss_type = cispo begins with trl 0.26, after 0.18 (line 1)",
+        "aggregation: loss_type = cispo begins with trl 0.26, after 0.18 (line 1)",
     ]
     assert verdict.clip.startswith("not covered, see below")
     newest = explain("GRPOConfig(loss_type='cispo', epsilon_high=5.0)")

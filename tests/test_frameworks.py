@@ -12,6 +12,7 @@ import torch
 from grpo_edu import Recipe, Rollouts, token_weights
 from grpo_edu.frameworks.data_files import parse
 from grpo_edu.frameworks.effective import effective_table
+from grpo_edu.frameworks.export import export
 from grpo_edu.frameworks.expressions import evaluate, holds, in_range
 from grpo_edu.frameworks.tables import FRAMEWORKS, framework, preset, preset_table, presets
 from grpo_edu.weights import split
@@ -270,6 +271,16 @@ def test_a_fork_s_table_without_a_fork_is_refused() -> None:
     text = SMALL.replace("[[fork]]", "[[preset]]").replace('version = "1.0"\nnote = "one"\n', "")
     with pytest.raises(ValueError, match=r"line 29: unknown table 'fork\.rule'"):
         parse(text, "small.toml")
+
+
+def test_a_later_patch_of_the_newest_release_is_read_as_that_release() -> None:
+    patched = preset("grpo", "trl==1.16.2")
+    assert patched.name == "grpo (trl==1.16.2, read as 1.16)"
+    assert patched.describe() == preset("grpo", "trl==1.16").describe()
+    assert export(patched, "trl", "1.16.2").version == "1.16"
+    for other in ("trl==1.17", "nemo_rl==2026.8.23"):
+        with pytest.raises(ValueError, match="was read from"):
+            preset("grpo", other)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 
 from grpo_edu.lm import lab
 from grpo_edu.lm.generate import generate
-from grpo_edu.lm.tasks import Question
+from grpo_edu.lm.tasks import Problem
 from grpo_edu.lm.tokens import encode
 
 TOKENS = lab.tokenizer()
@@ -55,7 +55,7 @@ def test_questions_take_turns_in_level_and_have_distinct_digits():
 
 def test_the_hand_slips_on_the_last_digit_only_and_as_often_as_said():
     n = 4000
-    asked = [Question("83=", "38", 1)] * n
+    asked = [Problem("83=", "38", 1)] * n
     hand = lab.slip(asked, {1: 0.3})
     rows, source = torch.arange(n), torch.Generator().manual_seed(1)
     eight, before = torch.full((n,), numbers("8")[0]), torch.tensor(numbers("3")).expand(n, 1)
@@ -76,7 +76,7 @@ def test_teaching_examples_follow_the_variant(variant):
     source, teaching, asked = (
         torch.Generator().manual_seed(0),
         lab.Teaching(),
-        Question("5283=", "2358", 3),
+        Problem("5283=", "2358", 3),
     )
     made = [lab.example(asked, variant, teaching, source) for _ in range(3000)]
     right = torch.tensor([lab.reward(text, asked.answer) for text, _ in made])

@@ -16,7 +16,7 @@ from grpo_edu.lm import lab
 from grpo_edu.lm.generate import cache_name, generate, positions_of, read_prompts
 from grpo_edu.lm.logprobs import token_logp
 from grpo_edu.lm.loop import Settings, Trainer, micro_batch_of
-from grpo_edu.lm.tasks import Question, Task
+from grpo_edu.lm.tasks import Problem, Task
 from grpo_edu.lm.tokens import encode
 from grpo_edu.objective.filters import truncation_mask
 from grpo_edu.objective.rewards import overlong_penalty
@@ -123,7 +123,7 @@ def even(completion: str, answer: str) -> float:
 def fixed(reward, limit=12) -> Task:
     def questions(count, step, generator):
         return [
-            Question(f"{torch.randint(10, (), generator=generator).item()}=", "0", 1)
+            Problem(f"{torch.randint(10, (), generator=generator).item()}=", "0", 1)
             for _ in range(count)
         ]
 

@@ -2,16 +2,14 @@
 its place."""
 
 import base64
-import json
-import shutil
 
 import pytest
 
 pytest.importorskip("anywidget", reason="the panels need anywidget")
 
 from grpo_edu import Rollouts, recipe, token_weights
-from grpo_edu.completions import read_completions, shipped
-from grpo_edu.widgets import labs, readers
+from grpo_edu.completions import read_completions
+from grpo_edu.widgets import labs, readers, texts
 from grpo_edu.widgets.panel import Panel, choice, player, slider, tick
 
 
@@ -105,51 +103,10 @@ def test_the_stepper_starts_with_a_completion_that_has_a_signal_and_keeps_the_to
 
 
 def test_only_recipes_whose_fields_are_there_are_offered():
-    assert "ppo" not in readers.readable(read_completions())
+    assert "ppo" not in texts.readable(read_completions())
     assert {"grpo", "balanced", "dapo"} <= set(
-        readers.readable(Rollouts.from_lengths([2, 2], [1, 0]))
+        texts.readable(Rollouts.from_lengths([2, 2], [1, 0]))
     )
-    assert readers.readable(Rollouts.from_lengths([2, 2], [1, 0]))["grpo"].kl is None
+    assert texts.readable(Rollouts.from_lengths([2, 2], [1, 0]))["grpo"].kl is None
     with pytest.raises(ValueError, match="'dr_grpo' needs a field that these rollouts lack"):
         readers.formula_stepper(Rollouts.from_lengths([2, 2], [1, 0]), "dr_grpo")
-
-
-@pytest.fixture
-def run_folder(tmp_path):
-    folder = tmp_path / "run" / "rollouts"
-    folder.mkdir(parents=True)
-    for step in (0, 5, 9):
-        shutil.copy(shipped(), folder / f"step-{step:05d}.jsonl")
-    lines = [json.dumps({"step": step, "reward": step / 10, "note": "x"}) for step in range(10)]
-    (folder.parent / "log.jsonl").write_text(
-        "\n".join([*lines, '{"step": 10, "rew'])
-    )  # a crash in the last line
-    return folder.parent
-
-
-def test_the_run_viewer_shows_the_curve_and_the_completions_of_the_nearest_step(run_folder):
-    panel = readers.run_viewer(run_folder)
-    assert panel.values["group"] == 1  # the first prompt has no right completion
-    assert [c["options"] for c in panel.controls if c["key"] == "metric"] == [
-        [["reward", "reward"]]
-    ]
-    panel.set(step=6, group=3)
-    assert "step 5 marked" in text_of(panel)
-    assert "<p>step 5, prompt 3:</p>" in panel.content
-    first = int((read_completions().group == 3).nonzero()[0])
-    assert f'data-token="{first},0"' in panel.content
-    assert 'data-token="0,0"' not in panel.content
-    assert panel.figure().axes[0].lines[0].get_ydata().tolist() == [k / 10 for k in range(10)]
-
-
-def test_a_folder_that_is_no_run_says_what_is_missing(tmp_path, run_folder):
-    with pytest.raises(
-        FileNotFoundError, match=r"no log at .*log.jsonl: expected the folder of a run"
-    ):
-        readers.run_viewer(tmp_path)
-    shutil.rmtree(run_folder / "rollouts")
-    with pytest.raises(FileNotFoundError, match=r"no step-\*.jsonl in"):
-        readers.run_viewer(run_folder)
-    (run_folder / "log.jsonl").write_text('{"step": 0}\nnope\n{"step": 2}')
-    with pytest.raises(ValueError, match="line 2: not JSON"):
-        readers.run_viewer(run_folder)

@@ -30,6 +30,12 @@ REASONS = {
 class Commands(TyperGroup):
     """The top group: an error in any command becomes one line on stderr and an exit code."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **options)
+        except SystemExit:  # by rich, which prints --help: the pipe is closed
+            raise _read_enough() from None
+
     def invoke(self, ctx: Any) -> Any:
         with _notes():
             try:
@@ -38,12 +44,17 @@ class Commands(TyperGroup):
                 raise
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
-            except BrokenPipeError:  # the reader, `head` for example, has seen enough
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise typer.Exit(0) from None
+            except (BrokenPipeError, SystemExit):
+                raise _read_enough() from None
             except EXPECTED as error:
                 typer.echo(f"error: {message(error)}", err=True)
                 raise typer.Exit(2) from None
+
+
+def _read_enough() -> typer.Exit:
+    """The reader of the output, `head` for example, has seen enough: stop quietly."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return typer.Exit(0)
 
 
 def message(error: BaseException) -> str:

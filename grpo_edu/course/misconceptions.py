@@ -500,6 +500,19 @@ def group_of_two(source: random.Random) -> Posed:
 # --- read a config --------------------------------------------------------------------------------
 
 
+TRL_AGGREGATIONS = {  # an answer, and why it is wrong where it is
+    "sequence_mean": "that is what the paper's GRPO is and what TRL ran up to 0.15; the "
+    "default has changed three times since",
+    "step_token_mean": "close to the newer `dapo`, but its denominator is not the optimiser "
+    "step's own",
+    "prompt_token_mean": "that is DAPO's paper, which TRL does not run under any name",
+    "micro_batch_token_mean": "that was the default from 0.16 to 0.21 (`bnpo` from 0.17 on)",
+    "constant": "that is `dr_grpo`, which has to be asked for",
+    "generation_token_mean": "that is the newer default, `dapo`, whose denominator is counted "
+    "over the generation batch",
+}
+
+
 def trl_config(source: random.Random) -> Posed:
     version, agg, beta = source.choice(
         [
@@ -507,14 +520,6 @@ def trl_config(source: random.Random) -> Posed:
             ("0.18", "micro_batch_token_mean", 0.04),
             ("1.10", "generation", 0.0),
         ]
-    )
-    known = (
-        "sequence_mean",
-        "step_token_mean",
-        "prompt_token_mean",
-        "micro_batch_token_mean",
-        "constant",
-        "generation_token_mean",
     )
     agg = "generation_token_mean" if agg == "generation" else agg
     generations, accumulation = source.choice([(16, 4), (8, 4), (4, 2)])
@@ -526,23 +531,12 @@ def trl_config(source: random.Random) -> Posed:
         "No `loss_type`, `beta`, `epsilon`, `scale_rewards`, `num_iterations`. What does it really "
         "run?"
     )
-    mistakes = {
-        "sequence_mean": "that is what the paper's GRPO is and what TRL ran up to 0.15; the "
-        "default has changed three times since",
-        "micro_batch_token_mean": "that was the default from 0.16 to 0.21 (`bnpo` from 0.17 on)",
-        "generation_token_mean": "that is the newer default, `dapo`, whose denominator is counted "
-        "over the generation batch",
-        "step_token_mean": "close to the newer `dapo`, but its denominator is not the optimiser "
-        "step's own",
-        "prompt_token_mean": "that is DAPO's paper, which TRL does not run under any name",
-        "constant": "that is `dr_grpo`, which has to be asked for",
-    }
-    no = {k: v for k, v in mistakes.items() if k != agg}
+    no = {k: v for k, v in TRL_AGGREGATIONS.items() if k != agg}
     return Posed(
         text,
         {"version": version},
         (
-            Name("The aggregation?", known, agg, no),
+            Name("The aggregation?", tuple(TRL_AGGREGATIONS), agg, no),
             Name(
                 "The KL term?",
                 KLS,

@@ -190,6 +190,7 @@ class Framework:
     Args:
         name, evidence, source: what it is, and how its facts were obtained.
         version, oldest: the newest and the oldest that were read.
+        first_with_grpo: the release in which GRPO begins, where older ones have none.
         updates: expression for the optimiser steps per rollout.
         group_size: expression for the completions per prompt; empty where no option here holds it.
         aliases_until: the last release that takes the ``alias`` spellings; empty: all take them.
@@ -214,6 +215,7 @@ class Framework:
     quiet: tuple[str, ...] = ()
     group_size: str = ""
     aliases_until: str = ""
+    first_with_grpo: str = ""
 
     def defaults(self, version: str) -> dict[str, Any]:
         """Every option that exists in a version, with its default there (None: it has none)."""
@@ -228,6 +230,10 @@ class Framework:
         option = self.option[name]
         begins = option.begins.get(str(value), "0")
         return option.exists(version) and in_range(version, f">={begins}")
+
+    def axes_of(self, name: str) -> list[str]:
+        """The axes whose choice an option decides, in the order of the rules."""
+        return list(dict.fromkeys(rule.axis for rule in self.rule if name in rule.when))
 
     def may_be_null(self, name: str) -> bool:
         """Does some rule take another option where this one is None (``name or other``)?"""

@@ -20,10 +20,11 @@ from .tables import (
     fork_names,
     fork_of,
     framework,
+    is_later_patch,
     read_recipe,
     split_version,
 )
-from .verdict import LOSS_AXES, NOT_COVERED, Trap, Verdict
+from .verdict import LOSS_AXES, Trap, Verdict
 
 NAMED_RUNS = (
     "run_name",
@@ -51,8 +52,8 @@ def explain(
 
     Raises:
         TypeError: an argument that is no text.
-        ValueError: no framework can be guessed, a value is no number where one belongs, or nothing
-            in the file is a setting.
+        ValueError: no framework can be guessed, the release has no GRPO yet, a value is no number
+            where one belongs, or nothing in the file is a setting.
         KeyError: no such framework.
         OSError: no such file.
     """
@@ -78,12 +79,8 @@ def explain(
         recipe=recipe,
         core=core,
         push=pushes,
-        advantage=NOT_COVERED if "baseline" in lost else verdict.advantage_line(recipe),
-        aggregation=(
-            NOT_COVERED
-            if lost & {"aggregation", "surrogate"}
-            else verdict.aggregation_line(recipe, pushes)
-        ),
+        advantage=verdict.advantage_line(recipe, lost),
+        aggregation=verdict.aggregation_line(recipe, pushes, lost),
         clip=verdict.clip_line(recipe, updates, lost),
         kl=verdict.kl_line(recipe, lost),
         label=labels.label(recipe, claim) if covered else labels.NO_LABEL,
@@ -151,6 +148,13 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
     if re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", asked):
         why = f"which release {asked} had is not known here"
         return ReadAs(table, newest, f"assumed: {why}", [f"the date {asked}: read as {newest}"])
+    if table.first_with_grpo and in_range(asked, f"<{table.first_with_grpo}"):
+        raise ValueError(
+            f"version is '{asked}': {table.name} {asked} has no GRPO, which begins with "
+            f"{table.first_with_grpo}. Give the version that you run, or none for {newest}."
+        )
+    if is_later_patch(table, asked):
+        return ReadAs(table, newest, f"{asked} is a patch release of it")
     for outside, nearest, age in (("<", table.oldest, "older"), (">", newest, "newer")):
         if in_range(asked, f"{outside}{nearest}"):
             why = f"{asked} is {age} than all that were read"
@@ -239,7 +243,9 @@ def _refuse_strangers(
 
 
 def _unknown_values(table: Framework, entries: Entries, version: str) -> list[LeftOut]:
-    """Values that the tables do not know: the rules would take them for the default.
+    """Values that the tables do not know, once for each axis that their option decides.
+
+    The rules would take such a value for the default.
 
     Raises:
         ValueError: a value that is no number where a number belongs.
@@ -260,7 +266,8 @@ def _unknown_values(table: Framework, entries: Entries, version: str) -> list[Le
             why = f"begins with {table.name} {begins}, after {version}"
         else:
             continue
-        left_out.append(LeftOut("surrogate", key, line, f"{key} = {value} {why}"))
+        reason = f"{key} = {value} {why}"
+        left_out += [LeftOut(axis, key, line, reason) for axis in table.axes_of(name)]
     return left_out
 
 

@@ -18,7 +18,7 @@ from ..checks import instance
 from ..objective.axes import Choice
 from ..objective.recipe import Recipe, RecipeWarning
 from .data_files import MANY, Fork, Framework, Preset, Rule, Since, choice_named, parse
-from .expressions import evaluate, in_range
+from .expressions import evaluate, in_range, version_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,7 +171,8 @@ def _check_text(version: object, example: str) -> None:
 def at_version(table: Framework, version: str | None) -> tuple[Framework, str]:
     """The tables as they stand at a version, a commit or a fork.
 
-    A fork's own rules come before those of the framework, and its options override them.
+    A fork's own rules come before those of the framework, and its options override them. A later
+    patch of the newest release is read as that release.
 
     Raises:
         KeyError: a commit or fork that the data file does not have.
@@ -186,12 +187,23 @@ def at_version(table: Framework, version: str | None) -> tuple[Framework, str]:
         raise KeyError(
             f"{version} is not a commit or fork that {table.name} knows ({fork_names(table)})."
         )
+    if is_later_patch(table, version):
+        return table, table.version
     if not in_range(version, f">={table.oldest},<={table.version}"):
         raise ValueError(
             f"version is '{version}': {table.name} was read from {table.oldest} to "
             f"{table.version}. Give one of these."
         )
     return table, version
+
+
+def is_later_patch(table: Framework, version: str) -> bool:
+    """Is it a patch of the newest release that was read, as 1.16.2 is of 1.16?
+
+    Not where a framework has no releases and its version is the date of a commit.
+    """
+    asked, newest = version_of(version), version_of(table.version)
+    return asked > newest and asked.release[:2] == newest.release[:2] and newest.major < 2000
 
 
 def _forked(table: Framework, fork: Fork) -> Framework:
@@ -245,6 +257,8 @@ def preset(name: str, at: str) -> Recipe:
     if name not in there:
         raise KeyError(f"{at} has no preset '{name}'. There: {', '.join(there)}.")
     place = at if version else f"{who}=={number}"
+    if version and version != number == table.version:
+        place += f", read as {number}"
     return recipe_of(table, there[name].options, number, f"{name} ({place})")
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from ..biases import difficulty_bias, length_bias
 from ..objective import axes
-from ..objective.advantages import batch_whiten, token_whiten, token_whiten_variance, unscaled
 from ..objective.advantages import given as given_advantage
+from ..objective.advantages import unscaled
 from ..objective.probes import neutral_rollouts
 from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
@@ -18,8 +18,8 @@ from ..weights import token_weights
 from . import labels
 from .tables import LeftOut
 
-WHITENED = (batch_whiten, token_whiten, token_whiten_variance)  # z-scores: not only a division
-LOSS_AXES = {"surrogate", "aggregation", "baseline"}  # without one of these there are no weights
+# Without one of these there are no weights.
+LOSS_AXES = {"surrogate", "aggregation", "baseline", "scale"}
 NOT_COVERED = "not covered, see below"
 
 
@@ -198,21 +198,30 @@ def biases(core: Recipe, size: float | None) -> list[str]:
 # --- the four lines -------------------------------------------------------------------------------
 
 
-def advantage_line(recipe: Recipe) -> str:
-    """Baseline and scale, the shaping of rewards, and which groups take part."""
+def advantage_line(recipe: Recipe, lost: set[str]) -> str:
+    """Baseline and scale, the shaping of rewards, and which groups take part.
+
+    ``lost``, here and below: the axes of which a part is not covered.
+    """
+    if lost & {"baseline", "scale"}:
+        return NOT_COVERED
     formula = axes.text(recipe.scale)
     function = axes.function_of(recipe.scale)
     if function is unscaled:
         scale = "not divided"
     else:
-        scale = f"then {formula}" if function in WHITENED else f"divided by {formula}"
+        scale = (
+            f"then {formula}" if getattr(function, "centres", False) else f"divided by {formula}"
+        )
     shaped = "".join(f"; reward: {axes.text(choice)}" for choice in recipe.rewards)
     groups = "".join(f"; only {axes.text(choice)}" for choice in recipe.filters)
     return f"{axes.text(recipe.baseline)}, {scale}{shaped}{groups}"
 
 
-def aggregation_line(recipe: Recipe, pushes: tuple[float, float]) -> str:
+def aggregation_line(recipe: Recipe, pushes: tuple[float, float], lost: set[str]) -> str:
     """The aggregation, and the two pushes with each completion's share of the step."""
+    if lost & {"aggregation", "surrogate"}:
+        return NOT_COVERED
     short, long = pushes
     total = 10 * abs(short) + 100 * abs(long) or 1.0
     return (
@@ -229,7 +238,7 @@ def band(recipe: Recipe) -> str:
 
 
 def clip_line(recipe: Recipe, updates: float | None, lost: set[str]) -> str:
-    """The clip band, and whether it can act; ``lost``: axes of which a part is not covered."""
+    """The clip band, and whether it can act."""
     if "surrogate" in lost:
         return NOT_COVERED + (f"; updates per rollout: {updates:g}" if updates else "")
     sampler = f"; times {axes.text(recipe.correction)} for the sampler" if recipe.correction else ""
@@ -241,7 +250,7 @@ def clip_line(recipe: Recipe, updates: float | None, lost: set[str]) -> str:
 
 
 def kl_line(recipe: Recipe, lost: set[str]) -> str:
-    """The KL terms; ``lost``: axes of which a part is not covered."""
+    """The KL terms."""
     if "kl" in lost:
         return NOT_COVERED
     terms = []

@@ -38,7 +38,7 @@ from tqdm import tqdm
 
 from ..checks import checked, one_of
 from .generate import Environment
-from .tasks import Question, Task
+from .tasks import Problem, Task
 
 CHARACTERS = "0123456789+=#.,~*!?"
 SPECIAL = ("<pad>", "<eos>", "<bos>")
@@ -117,22 +117,22 @@ def slips(variant: str) -> dict[int, float]:
 def task(variant: str = "after") -> Task:
     """The lab task; levels take turns, digits are drawn."""
 
-    def environment(questions: Sequence[Question]) -> Environment:
+    def environment(questions: Sequence[Problem]) -> Environment:
         return slip(questions, slips(variant))
 
     slips(variant)
     return Task(f"lab({variant})", questions, reward, MAX_NEW_TOKENS, environment=environment)
 
 
-def questions(count: int, step: int, generator: torch.Generator) -> list[Question]:
+def questions(count: int, step: int, generator: torch.Generator) -> list[Problem]:
     """``count`` questions; question i of a step has level 1 + (i + step) mod 5."""
     return [question(LEVELS[(i + step) % len(LEVELS)], generator) for i in range(count)]
 
 
-def question(level: int, generator: torch.Generator) -> Question:
+def question(level: int, generator: torch.Generator) -> Problem:
     """``level`` + 1 different digits in random order, and the sorted list."""
     digits = torch.randperm(10, generator=generator)[: level + 1].tolist()
-    return Question("".join(map(str, digits)) + "=", "".join(map(str, sorted(digits))), level)
+    return Problem("".join(map(str, digits)) + "=", "".join(map(str, sorted(digits))), level)
 
 
 @checked
@@ -145,7 +145,7 @@ def reward(completion: str, answer: str) -> float:
     return float(bool(mark) and digits.replace(".", "") == answer)
 
 
-def slip(questions: Sequence[Question], probability: dict[int, float]) -> Environment:
+def slip(questions: Sequence[Problem], probability: dict[int, float]) -> Environment:
     """The trembling hand: a random digit in place of the last one of the list, when it is drawn."""
     places = torch.tensor([len(q.answer) for q in questions])
     chance = torch.tensor([probability[q.level] for q in questions])
@@ -264,7 +264,7 @@ def _examples(
 
 
 def example(
-    asked: Question, variant: str, teaching: Teaching, generator: torch.Generator
+    asked: Problem, variant: str, teaching: Teaching, generator: torch.Generator
 ) -> tuple[str, int | None]:
     """One teaching completion, and the place of its slipped digit; None where nothing slipped."""
     uniform = torch.rand(5, generator=generator).tolist()

@@ -26,7 +26,7 @@ from ..settings import check_training, setting
 from ..weights import factors
 from .generate import Completions, generate
 from .logprobs import token_logp
-from .tasks import Question, Task
+from .tasks import Problem, Task
 from .tokens import encode, end_ids, stop_texts
 
 
@@ -87,7 +87,7 @@ class Batch:
         sampled: how many completions were sampled, kept or not.
     """
 
-    asked: list[Question]
+    asked: list[Problem]
     ids: Tensor
     attention: Tensor
     drawn: Completions
@@ -267,7 +267,7 @@ class Trainer:
             ):
                 copied.data.copy_(weight.data)
 
-    def draw(self, questions: Sequence[Question], generator: torch.Generator) -> Part:
+    def draw(self, questions: Sequence[Problem], generator: torch.Generator) -> Part:
         """G completions of each question, and their rewards."""
         asked = [q for q in questions for _ in range(self.settings.samples)]
         ids, attention = self.encoded(asked)
@@ -372,7 +372,7 @@ class Trainer:
         order = batch.drawn.mask.sum(dim=1).argsort(stable=True)
         return list(order.tensor_split(min(self.settings.micro_batches, len(order))))
 
-    def encoded(self, asked: Sequence[Question]) -> tuple[Tensor, Tensor]:
+    def encoded(self, asked: Sequence[Problem]) -> tuple[Tensor, Tensor]:
         return encode(
             self.tokenizer, [q.prompt for q in asked], chat=self.task.chat, device=self.model.device
         )
@@ -396,7 +396,7 @@ class Part:
     ``[N]``; ``group`` ``[N]``.
     """
 
-    asked: list[Question]
+    asked: list[Problem]
     drawn: Completions
     texts: list[str]
     reward: Tensor

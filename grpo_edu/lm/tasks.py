@@ -21,7 +21,7 @@ from .prompts import read_prompts
 
 
 @dataclass(frozen=True)
-class Question:
+class Problem:
     """One prompt, the answer that the reward gets, and the level of difficulty it belongs to."""
 
     prompt: str
@@ -46,21 +46,21 @@ class Task:
     """
 
     name: str
-    questions: Callable[[int, int, torch.Generator], Sequence[Question]]
+    questions: Callable[[int, int, torch.Generator], Sequence[Problem]]
     reward: Callable[[str, str], float]
     max_new_tokens: int
     stop: Sequence[str] = ()
-    environment: Callable[[Sequence[Question]], Environment] | None = None
+    environment: Callable[[Sequence[Problem]], Environment] | None = None
     chat: bool = False
-    pool: Sequence[Question] = ()
+    pool: Sequence[Problem] = ()
 
 
 def drawn_from(
-    pool: Sequence[Question],
-) -> Callable[[int, int, torch.Generator], Sequence[Question]]:
+    pool: Sequence[Problem],
+) -> Callable[[int, int, torch.Generator], Sequence[Problem]]:
     """Questions of a fixed list, without repetition inside a step as long as the list allows it."""
 
-    def questions(count: int, step: int, generator: torch.Generator) -> list[Question]:
+    def questions(count: int, step: int, generator: torch.Generator) -> list[Problem]:
         order = [
             i
             for _ in range(-(-count // len(pool)))
@@ -81,7 +81,7 @@ def from_file(
         ImportError: the checker needs a package that is missing.
     """
     one_of("checker", checker, CHECKERS)
-    pool = [Question(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
+    pool = [Problem(p.prompt, p.answer) for p in read_prompts(path, CHECKERS[checker])]
     return Task(
         path.stem,
         drawn_from(pool),
@@ -112,7 +112,7 @@ def gsm8k(path: Path, *, chat: bool, max_new_tokens: int = 256) -> Task:
                     f"{path}, line {number}: expected question and answer, with a number after "
                     f"####."
                 )
-            pool.append(Question(f"{question}\nEnd with the answer as a number.", gold.strip()))
+            pool.append(Problem(f"{question}\nEnd with the answer as a number.", gold.strip()))
     if not pool:
         raise ValueError(f"{path} holds no question: expected JSON lines with question and answer.")
     return Task(
@@ -150,5 +150,5 @@ def arithmetic(name: str) -> Task:
     made = reasoning_gym.create_dataset(name, size=POOL + SHOTS, seed=0, **ARITHMETIC[name])
     lines = [(item["metadata"]["expression"], item["answer"]) for item in made]
     shots = "".join(f"{expression} = {answer}\n" for expression, answer in lines[:SHOTS])
-    pool = [Question(f"{shots}{expression} =", answer) for expression, answer in lines[SHOTS:]]
+    pool = [Problem(f"{shots}{expression} =", answer) for expression, answer in lines[SHOTS:]]
     return Task(name, drawn_from(pool), CHECKERS["first_number"], 8, stop=("\n",), pool=pool)

@@ -651,6 +651,7 @@ def _token_pool(n: Numbers) -> Tensor:
     "z-score over the batch (ddof=<ddof>, eps=<eps>)",
     label="whitened over the batch",
     numbers=lambda n: _z_score(n, n.all_centred[n.inputs["counted"]]),
+    centres=True,
 )
 def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> Tensor:
     r"""The advantages themselves as z-scores over the completions of the batch.
@@ -674,6 +675,7 @@ def batch_whiten(centred: Tensor, counted: Tensor, *, ddof: int, eps: float) -> 
     "z-score over all tokens of the batch (ddof=<ddof>, eps=<eps>)",
     label="whitened over the tokens",
     numbers=lambda n: _z_score(n, _token_pool(n)),
+    centres=True,
 )
 def token_whiten(
     centred: Tensor, mask: Tensor, counted: Tensor, *, ddof: int, eps: float
@@ -822,6 +824,7 @@ def _z_score_variance(n: Numbers) -> str:
     "z-score over all tokens: / sqrt(max(var(ddof=<ddof>), <floor>) + <eps>)",
     label="whitened over the tokens, ε under the root",
     numbers=_z_score_variance,
+    centres=True,
 )
 def token_whiten_variance(
     centred: Tensor,

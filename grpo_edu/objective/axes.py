@@ -113,7 +113,12 @@ MAY_BE_NONE = ("alone", "cap", "length", "log_cap", "low", "weights")
 
 
 def formula(
-    latex: str, text: str, *, label: str, numbers: Callable[[Numbers], str] | None = None
+    latex: str,
+    text: str,
+    *,
+    label: str,
+    numbers: Callable[[Numbers], str] | None = None,
+    centres: bool = False,
 ) -> Callable[[F], F]:
     """Give a choice what is said of it.
 
@@ -121,6 +126,7 @@ def formula(
         latex, text: its formula; ``<name>`` in either is filled with the setting.
         label: its name as people say it.
         numbers: the formula with a token's numbers in it.
+        centres: True of a scale that also subtracts a mean (a z-score).
     """
 
     def attach(function: F) -> F:
@@ -128,6 +134,7 @@ def formula(
         function.text = text  # type: ignore[attr-defined]
         function.label = label  # type: ignore[attr-defined]
         function.numbers = numbers  # type: ignore[attr-defined]
+        function.centres = centres  # type: ignore[attr-defined]
         return function
 
     return attach

@@ -32,9 +32,16 @@ def std(x: Tensor, group: Tensor, keep: Tensor, ddof: int) -> Tensor:
     all equal.
 
     Rounding must not turn seven times 0.7 into a std of 6e-8, so equality is judged by max - min.
+    Deviations are divided by the largest one before they are squared, so that a tiny spread
+    (1e-170) does not vanish.
     """
-    squares = total(torch.where(keep, x - mean(x, group, keep), 0.0) ** 2, group)
-    value = (squares / (total(keep.to(x.dtype), group) - ddof).clamp(min=1)).sqrt()
+    deviation = torch.where(keep, x - mean(x, group, keep), 0.0)
+    index, count = index_of(group)
+    largest = torch.zeros(count, dtype=x.dtype, device=x.device)
+    largest = largest.scatter_reduce(0, index, deviation.abs(), "amax")[index]
+    unit = torch.where(largest > 0, largest, 1.0)
+    squares = total((deviation / unit) ** 2, group)
+    value = unit * (squares / (total(keep.to(x.dtype), group) - ddof).clamp(min=1)).sqrt()
     return torch.where(is_dead(x, group, keep), torch.zeros_like(value), value)
 
 

@@ -33,12 +33,12 @@ def static(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def script(name: str) -> str:
-    """The JavaScript module of an explorer: the mathematics, what all share, and its own file.
+def script(*names: str) -> str:
+    """The JavaScript module of an explorer: the mathematics, what all share, and its own files.
 
     They stand in one module, so what they import from and export to each other is left out.
     """
-    parts = (static(f"{part}.js") for part in ("objective", "shared", name))
+    parts = (static(f"{part}.js") for part in ("objective", "shared", *names))
     return re.sub(r"^(import|export) \{[^}]*\}[^\n]*\n", "", "\n".join(parts), flags=re.M)
 
 

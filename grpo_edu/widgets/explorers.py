@@ -12,14 +12,20 @@ from .clip import ClipExplorer
 from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
 from .kl import KLExplorer
+from .step import StepExplorer
+from .stepper import Stepper
+from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "step": StepExplorer,
     "kl": KLExplorer,
+    "tokens": TokenView,
     "dapo": DapoExplorer,
+    "stepper": Stepper,
 }
 
 

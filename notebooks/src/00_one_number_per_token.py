@@ -138,9 +138,7 @@ weight_map(three, rollouts, relative=True, title=title)
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer
 
-AggregationExplorer(
-    recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0], length_limit=10
-)
+AggregationExplorer(recipes=["grpo", "dr_grpo", "dapo"], lengths=[2, 2, 8], rewards=[1, 0, 0])
 
 # %% [markdown]
 # The static twin, with the right answer's ratio at 1.5 (its push is gone, hatched) and the short wrong one's too (its push is
@@ -184,7 +182,7 @@ real = read_completions()
 weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
 
 # %%
-from grpo_edu.widgets.tokens import TokenView
+from grpo_edu.widgets.texts import TokenView
 
 TokenView()
 

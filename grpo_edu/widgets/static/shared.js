@@ -222,6 +222,28 @@ function keyOf(lines) {
   return `<ul class="key">${lines.map(entry).join("")}</ul>`;
 }
 
+/* While `playing`, moves the slider of trait `key` by one step after a pause; at its end it presses
+   the button that plays. */
+function advance(root, playing, key) {
+  clearTimeout(root.next);
+  if (!playing) return;
+  const of = root.querySelector(`[data-key="${key}"]`);
+  root.next = setTimeout(() => {
+    if (!root.isConnected) return;
+    if (Number(of.value) >= Number(of.max)) {
+      root.querySelector('[data-key="playing"]').click();
+      return;
+    }
+    of.stepUp();
+    of.dispatchEvent(new Event("input", { bubbles: true }));
+  }, 150);
+}
+const playButton = (text) => `<button type="button" ${attributes("playing", text)}></button>`;
+const playShown = (playing, text) => ({
+  value: playing ? "❚❚ pause" : "▶ play",
+  label: `${playing ? "pause" : "play"}: ${text}`,
+});
+
 // ---- the loop ----
 
 function show(control, { value, text, label, max, off, hidden }) {
@@ -239,11 +261,13 @@ function show(control, { value, text, label, max, off, hidden }) {
 
 /* An explorer. `keys`: the traits; `controls(state)`: HTML of the bars; `rows(state)`: HTML of the
    controls per completion, one entry each; `shown(key, state, index)`: {value, text, label, max,
-   off, hidden} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that gives it:
-   the traits that an event changes, throws where the input is not a value; `answer(state)`: the
-   numbers, throws where the state is wrong; `draw(root, state, answer, id)`: the picture;
-   `point(root, state, answer, row)`: what the row under the pointer or the focus says. */
-function explorer({ keys, controls, rows = () => [], shown, changes, answer, draw, point }) {
+   off, hidden} of a control; `changes[key](input, state, index)`, or `changes(key, state)` that
+   gives it: the traits that an event changes, throws where the input is not a value;
+   `answer(state)`: the numbers, throws where the state is wrong; `draw(root, state, answer, id)`:
+   the picture; `point(root, state, answer, row)`: what the row under the pointer or the focus says;
+   `grips(root, state, put)`: hears what is dragged (grips.js), gives what ends that. */
+function explorer(parts) {
+  const { keys, controls, rows = () => [], shown, changes, answer, draw, point, grips } = parts;
   return function render({ model, el }) {
     const root = document.createElement("div");
     const id = `e${Math.random().toString(36).slice(2)}`;
@@ -298,6 +322,14 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
       point?.(root, s, now, row);
     }
 
+    function put(changed) {
+      busy = true;
+      Object.entries(changed).forEach(([trait, value]) => model.set(trait, value));
+      model.save_changes();
+      busy = false;
+      redraw();
+    }
+
     function change(event) {
       const { key: name, index } = event.target.closest("[data-key]")?.dataset ?? {};
       const changer = typeof changes === "function" ? changes(name, state()) : changes[name];
@@ -305,15 +337,11 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
         return;
       wrong.delete(name);
       try {
-        const changed = changer(event.target, state(), index);
-        busy = true;
-        Object.entries(changed).forEach(([trait, value]) => model.set(trait, value));
-        model.save_changes();
+        put(changer(event.target, state(), index));
       } catch (error) {
         wrong.set(name, error.message);
+        redraw();
       }
-      busy = false;
-      redraw();
     }
 
     function over(event) {
@@ -339,7 +367,9 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
     keys.forEach((name) => model.on(`change:${name}`, heard));
     redraw();
     watch.observe(root);
+    const release = grips?.(root, state, put);
     return () => {
+      release?.();
       watch.disconnect();
       keys.forEach((name) => model.off(`change:${name}`, heard));
     };
@@ -348,6 +378,7 @@ function explorer({ keys, controls, rows = () => [], shown, changes, answer, dra
 
 export {
   FRAME,
+  advance,
   asNumber,
   attributes,
   bar,
@@ -368,6 +399,8 @@ export {
   number,
   parse,
   percent,
+  playButton,
+  playShown,
   presetChoice,
   presetState,
   replaced,
