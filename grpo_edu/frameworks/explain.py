@@ -171,9 +171,7 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
     return ReadAs(table, asked)
 
 
-def _doubts(
-    asked: str | None, table: Framework, reading: Reading, entries: Entries
-) -> list[str]:
+def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entries) -> list[str]:
     """Why the file may run another loss than the verdict's, and what would settle it."""
     doubts = []
     if not reading.framework and asked is None:

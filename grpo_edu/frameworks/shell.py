@@ -478,7 +478,7 @@ class Script(Words):
         plain = [text for text in texts if text not in ("-n", "-e", "-ne", "-en", "--")]
         if first == "echo":
             written = " ".join(plain) + ("" if "-n" in texts else "\n")
-        elif first == "printf" and plain[:1] == ["%s"] or plain[:1] == ["%s\\n"]:
+        elif (first == "printf" and plain[:1] == ["%s"]) or plain[:1] == ["%s\\n"]:
             written = "".join(text + plain[0][2:].replace("\\n", "\n") for text in plain[1:])
         elif first == "printf" and not any(sign in "".join(plain) for sign in "%\\"):
             written = "".join(plain[:1])

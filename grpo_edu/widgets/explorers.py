@@ -24,8 +24,8 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "step": StepExplorer,
     "kl": KLExplorer,
     "dapo": DapoExplorer,
-    "tokens": TokenView,
     "stepper": Stepper,
+    "tokens": TokenView,
 }
 
 
