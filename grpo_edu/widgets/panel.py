@@ -16,7 +16,7 @@ from typing import Any
 
 import traitlets as tr
 
-from ..plots.style import Picture, new_figure
+from ..plots.style import Picture
 from .base import Explorer, script
 
 Control = dict[str, Any]
@@ -174,6 +174,7 @@ def text_picture(text: str) -> Picture:
     lines = text.splitlines()
     if not lines:
         raise ValueError("there is no text to draw.")
-    figure = new_figure(min(16.0, 0.4 + 0.085 * max(map(len, lines))), 0.2 + 0.142 * len(lines))
+    size = (min(16.0, 0.4 + 0.085 * max(map(len, lines))), 0.2 + 0.142 * len(lines))
+    figure = Picture(figsize=size)
     figure.text(0.01, 0.99, text, va="top", ha="left", family="monospace", fontsize=8)
     return figure
