@@ -60,8 +60,9 @@ from grpo_edu.widgets.aggregation import AggregationExplorer
 explorer = AggregationExplorer(["grpo", "dr_grpo"])
 heard = ipywidgets.HTML("nothing yet")
 def hear(change):
-    heard.value = f"python: {explorer.rollouts().lengths.tolist()}"
-explorer.observe(hear, "lengths")
+    ratio = (explorer.rollouts().logp - explorer.rollouts().old_logp).exp()[0]
+    heard.value = f"python: {explorer.rollouts().lengths.tolist()} ratio of token 1: {ratio[0]:.4f}"
+explorer.observe(hear, ["lengths", "ratio"])
 display(explorer, heard)
 """,
     "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
@@ -772,6 +773,9 @@ def test_live_arrow_keys_and_the_mouse_move_lengths_and_the_trait_in_python(run_
     assert length > 40
     expect(first).to_have_attribute("data-cells", str(length))
     expect(page.get_by_text(f"python: [{length}, 8, 32, 32]")).to_be_visible(timeout=20_000)
+    page.locator('[data-grip="cells 0"][tabindex]').press("Home")
+    page.keyboard.press("ArrowUp")  # the focus is still there, and JupyterLab leaves the key alone
+    expect(page.get_by_text("ratio of token 1: 1.1000")).to_be_visible(timeout=20_000)
 
 
 def test_live_rewards_by_key_and_by_mouse(run_notebook):
