@@ -152,9 +152,12 @@ def run_of(commands: list[list[str]]) -> tuple[str, list[str]] | None:
     for words in commands:
         found = program(words)
         if found:
-            return found[0], words[words.index(found[1]) + 1 :]
+            return found.name, words[found.after :]
     for words in commands:
-        if any(re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)|uv|ray", w) for w in words):
+        if any(
+            re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)|uv|ray", w)
+            for w in words
+        ):
             try:
                 name = framework_of_keys(settings_of(words))
             except ValueError:
@@ -174,7 +177,10 @@ def compared(text: str) -> Row | None:
         verdict = explain(text if "\n" in text else text + "\n")
     except (ValueError, KeyError) as error:
         foreign = name in FOREIGN or name == "foreign"
-        return Row("refused" if str(error) else "refused without a reason", f"{name}{' (another program)' if foreign else ''}: {error}"[:150])
+        return Row(
+            "refused" if str(error) else "refused without a reason",
+            f"{name}{' (another program)' if foreign else ''}: {error}"[:150],
+        )
     except Exception as error:  # counted, never hidden
         return Row("refused without a reason", f"{type(error).__name__}: {error}")
     if name in FOREIGN or name == "foreign" or verdict.framework != name:
