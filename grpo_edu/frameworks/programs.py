@@ -32,7 +32,7 @@ KEYS = {
     "slime": r"n-samples-per-prompt|rollout-batch-size|advantage-estimator",
     "openrlhf": r"algo\.(advantage|kl)\..*|advantage_estimator|n_samples_per_prompt|init_kl_coef"
     r"|rollout\.n_samples_per_prompt|actor\.eps_clip.*",
-    "open_instruct": r"loss_denominator|advantage_normalization_type|num_samples_per_prompt_rollout",
+    "open_instruct": r"loss_denominator|advantage_normalization_type|num_samples_per_prompt_.*",
     "trl": r"trainer|loss_type|num_generations|max_completion_length|importance_sampling_level"
     r"|scale_rewards|steps_per_generation|reward_weights|mask_truncated_completions",
 }
@@ -41,7 +41,8 @@ FOREIGN = {
     "EasyR1": r"worker\.(actor|rollout|reward)\..*|verl\.trainer\.main",
     "ms-swift": r"rlhf_type|swift rlhf|(.*/)?swift/cli/rlhf\.py",
     "LLaMA-Factory": r"llamafactory-cli train|finetuning_type",
-    "axolotl": r"axolotl train|axolotl\.cli.*|trl\.(beta|loss_type|num_generations|use_vllm|max_completion_length)",
+    "axolotl": r"axolotl train|axolotl\.cli.*"
+    r"|trl\.(beta|loss_type|num_generations|use_vllm|max_completion_length)",
     "Unsloth": r"unsloth(\..*)?",
     "ROLL": r"actor_train\..*|actor_infer\..*|(.*/)?start_(rlvr|agentic)_pipeline\.py",
     "AReaL": r"gconfig\..*|actor\.group_adv_norm|allocation_mode",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import tree_sitter_bash
@@ -88,10 +89,8 @@ class Script(Words):
         self.comments = [
             Word(source_of(node).lstrip("# "), line_of(node)) for node in _comments(tree)
         ]
-        try:
+        with suppress(Leave):
             self.walk(tree)
-        except Leave:
-            pass
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -482,7 +481,7 @@ class Script(Words):
         plain = [text for text in texts if text not in ("-n", "-e", "-ne", "-en", "--")]
         if first == "echo":
             written = " ".join(plain) + ("" if "-n" in texts else "\n")
-        elif first == "printf" and plain[:1] == ["%s"] or plain[:1] == ["%s\\n"]:
+        elif (first == "printf" and plain[:1] == ["%s"]) or plain[:1] == ["%s\\n"]:
             written = "".join(text + plain[0][2:].replace("\\n", "\n") for text in plain[1:])
         elif first == "printf" and not any(sign in "".join(plain) for sign in "%\\"):
             written = "".join(plain[:1])
