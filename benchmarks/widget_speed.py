@@ -1,11 +1,12 @@
 """How long from a key press to new pixels, for every explorer and panel, in headless Chromium.
 
 Time runs from the key event's own time stamp to the end of the frame after the picture changed. The
-aggregation explorer holds 8 completions x 64 tokens x 3 recipes. Targets: median <= 30 ms and
-p95 <= 50 ms for what computes in the browser, median <= 120 ms for what Python draws. Busy
+aggregation explorer holds 8 completions x 64 tokens x 3 recipes, once with one ratio for all, once
+with a ratio per token. Targets: median <= 30 ms and p95 <= 50 ms for what computes in the browser,
+median <= 120 ms for what Python draws. Busy
 neighbours make every number larger, so the machine's load is printed too.
 
-python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: one explorer, one press)
+python benchmarks/widget_speed.py [PRESSES] [--smoke]      (--smoke: two explorers, one press)
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ IN_BROWSER = {
         "f(['grpo', 'dr_grpo', 'dapo'], [64] * 8, [1, 0] * 4)",
         "length of completion 1",
     ),
+    "ratio per token": (
+        "aggregation import AggregationExplorer as f",
+        "f(['grpo', 'gspo', 'cispo'], [64] * 8, [1, 0] * 4, ratio=[[0.5 + ((5 * i + t) % 64) / 32"
+        " for t in range(64)] for i in range(8)])",
+        "probability of the tokens of completion 1",
+    ),
+    "step": ("step import StepExplorer as f", "f()", "learning rate η"),
     "advantage": (
         "advantage import AdvantageExplorer as f",
         "f([1, 0] * 4)",
@@ -49,19 +57,23 @@ IN_BROWSER = {
         "pass rate p",
     ),
     "clip": ("clip import ClipExplorer as f", "f()", "importance ratio ρ"),
+    "token view": ("texts import TokenView as f", "f()", "token"),
+    "run viewer": ("texts import RunViewer as f", "f('run')", "recorded step"),
+    "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
+    "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
+    "stepper": (
+        "stepper import Stepper as f",
+        "f(['grpo', 'gspo'], stage='ratio')",
+        "formula and tokens; the arrow keys step",
+    ),
 }
 IN_PYTHON = {
-    "KL": ("labs import kl_explorer as f", "f()", "policy: probability of action 1"),
     "accumulation lab": (
         "labs import accumulation_lab as f",
         "f()",
         "tokens of the last completion",
     ),
-    "DAPO lab": ("labs import dapo_lab as f", "f()", "eps high"),
     "toy player": ("labs import toy_player as f", "f()", "step"),
-    "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
-    "token view": ("readers import token_view as f", "f()", "completion"),
-    "run viewer": ("readers import run_viewer as f", "f('run')", "step"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");
@@ -198,11 +210,11 @@ def missing() -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("presses", nargs="?", type=int, default=30)
-    parser.add_argument("--smoke", action="store_true", help="one explorer, one press")
+    parser.add_argument("--smoke", action="store_true", help="two explorers, one press")
     given = parser.parse_args()
     if given.smoke and missing():
         print("skipped: needs " + " and ".join(missing()))
     elif given.smoke:
-        main(1, ["clip"])
+        main(1, ["clip", "stepper"])
     else:
         main(given.presses, [*IN_BROWSER, *IN_PYTHON])

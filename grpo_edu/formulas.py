@@ -202,6 +202,7 @@ def mathml(formula: str | Sequence[Part], *, display: bool = False) -> str:
     parts = [Part(None, formula)] if isinstance(formula, str) else formula
     text = "".join(_coloured(part, part.factor) if part.factor else part.latex for part in parts)
     text = re.sub(r"\\mathrm\{(\w+)\}", r"\\operatorname{\1}", text).replace(r"\!", "")
+    text = text.replace(r"\Big(", r"\left(").replace(r"\Big)", r"\right)")
     text = re.sub(r"_\{(old|ref|live)\}", r"_{\\text{\1}}", text)
     element = convert(text, display="block" if display else "inline")
     return re.sub(r'mathcolor="(\w+)"', r'class="factor \1"', element)

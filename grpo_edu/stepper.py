@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from html import escape
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from .checks import checked
@@ -95,14 +97,14 @@ def step_through(
             f"{rows - 1} and a position below its "
             f"length ({', '.join(map(str, rollouts.lengths.tolist()[:8]))}, …)."
         )
-    n = _numbers(recipe, rollouts, completion, position, micro_batch)
-    lines = [Step("reward", "r_i" + _shaping(recipe), short(n.raw), n.r)]
-    lines.append(_line("centred", recipe.baseline, n, n.centred))
-    scale = axes.text(recipe.scale)
-    divided = f"centred / ({scale})" if " + " in scale else f"centred / {scale}"
-    if scale == "1":
-        divided = "centred"
-    lines.append(_line("advantage", recipe.scale, n, n.advantage, formula=divided))
+    n = Context(Push.of(recipe, rollouts, micro_batch), micro_batch).numbers(completion, position)
+    return Stepped(recipe, completion, position, all_steps(recipe, n))
+
+
+def all_steps(recipe: Recipe, n: Numbers) -> tuple[Step, ...]:
+    """Every step of one token, from its reward to its push."""
+    reward, centred, advantage, W = shared_steps(recipe, n)
+    lines = [reward, centred, advantage]
     plain = getattr(axes.function_of(recipe.surrogate), "written", recipe) is None
     if not plain:
         lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
@@ -110,7 +112,7 @@ def step_through(
         lines.append(replace(gate, reason=axes.numbers(recipe.surrogate, n, "reason") or ""))
     if recipe.correction is not None:
         lines.append(_line("correction", recipe.correction, n, n.correction))
-    lines.append(_line("W", recipe.aggregation, n, n.W))
+    lines.append(W)
     if n.kl_choice is not None:
         lines.append(
             _line(
@@ -126,7 +128,22 @@ def step_through(
         + (" + KL" if n.kl_choice is not None else "")
     )
     lines.append(Step("push", formula, total, n.push))
-    return Stepped(recipe, completion, position, tuple(lines))
+    return tuple(lines)
+
+
+def shared_steps(recipe: Recipe, n: Numbers) -> tuple[Step, Step, Step, Step]:
+    """The steps that most recipes share between all tokens of a completion: reward, centred,
+    advantage, W."""
+    scale = axes.text(recipe.scale)
+    divided = f"centred / ({scale})" if " + " in scale else f"centred / {scale}"
+    if scale == "1":
+        divided = "centred"
+    return (
+        Step("reward", "r_i" + _shaping(recipe), short(n.raw), n.r),
+        _line("centred", recipe.baseline, n, n.centred),
+        _line("advantage", recipe.scale, n, n.advantage, formula=divided),
+        _line("W", recipe.aggregation, n, n.W),
+    )
 
 
 def _ratio_text(recipe: Recipe) -> str:
@@ -156,59 +173,77 @@ def _line(
     return Step(name, formula or axes.text(choice), written, float(value))
 
 
-def _numbers(
-    recipe: Recipe, rollouts: Rollouts, i: int, t: int, micro_batch: Tensor | None
-) -> Numbers:
-    """Everything that a line may show, for one token."""
-    plan, inputs = recipe.plan_with_inputs(rollouts, micro_batch)
-    push = Push.of(recipe, rollouts, micro_batch)
-    parts = {name: value[i, t].item() for name, value in push.factors.items()}
-    token = {
-        k: v.detach()
-        for k, v in recipe.token_inputs(rollouts, plan).items()
-        if isinstance(v, Tensor)
-    }
-    counted, group, mask = inputs["counted"], inputs["group"], inputs["mask"]
-    peers = counted & (group == group[i])
-    others = peers.clone()
-    others[i] = False
-    centred = inputs["centred"]
-    live = mask[i].nonzero()[:, 0]
-    following = live[live > t]
-    lengths = mask.sum(dim=1)
-    kl_choice = recipe.active_kl(rollouts)
-    return Numbers(
-        i=i,
-        t=t,
-        raw=rollouts.reward[i],
-        r=inputs["reward"][i].item(),
-        peers=inputs["reward"][peers].tolist(),
-        others=inputs["reward"][others].tolist(),
-        peer_rows=peers,
-        inputs=inputs,
-        centred=float(centred[i] if centred.ndim == 1 else centred[i, t]),
-        all_centred=centred,
-        next_token=int(following[0]) if len(following) else None,
-        lengths=lengths,
-        mask=mask,
-        length=int(lengths[i]),
-        present=inputs["present"],
-        group=group,
-        micro_batch=inputs["micro_batch"],
-        limit=rollouts.max_new_tokens,
-        logp=token["logp"][i, t],
-        old=token["old_logp"][i, t],
-        ref=token["ref_logp"][i, t] if "ref_logp" in token else None,
-        token=token,
-        log_weights=(token["old_logp"] - token["sampler_logp"])[i]
-        if "sampler_logp" in token
-        else None,
-        log_ratios=(token["logp"] - token["old_logp"])[i],
-        sign=plan.advantage.sum(dim=1).sign(),
-        advantages=plan.advantage,
-        kl_choice=kl_choice,
-        kl_W=plan.W_kl[i, t].item(),
-        corrections=[parts["correction"]] if "correction" in parts else [],
-        push=push.token[i, t].item(),
-        **parts,
-    )
+class Context:
+    """What the numbers of every token of one push are made from, computed once.
+
+    Args:
+        push: of one recipe on one step.
+        micro_batch: ``[N]``, as it was given to ``Push.of``.
+    """
+
+    def __init__(self, push: Push, micro_batch: Tensor | None) -> None:
+        rollouts = push.rollouts
+        self.push = push
+        self.inputs = push.recipe.plan_with_inputs(rollouts, micro_batch)[1]
+        token = push.recipe.token_inputs(rollouts, push.plan)
+        self.token = {name: x.detach() for name, x in token.items() if isinstance(x, Tensor)}
+        self.step = {
+            "all_centred": self.inputs["centred"],
+            "lengths": self.inputs["mask"].sum(dim=1),
+            "mask": self.inputs["mask"],
+            "present": self.inputs["present"],
+            "group": self.inputs["group"],
+            "micro_batch": self.inputs["micro_batch"],
+            "limit": rollouts.max_new_tokens,
+            "sign": push.plan.advantage.sum(dim=1).sign(),
+            "advantages": push.plan.advantage,
+            "kl_choice": push.recipe.active_kl(rollouts),
+        }
+
+    def numbers(self, i: int, t: int) -> Numbers:
+        """Everything that a line may show, for token t of completion i."""
+        parts = {name: value[i, t].item() for name, value in self.push.factors.items()}
+        centred = self.inputs["centred"]
+        return Numbers(
+            i=i,
+            t=t,
+            raw=self.push.rollouts.reward[i],
+            r=self.inputs["reward"][i].item(),
+            inputs=self.inputs,
+            token=self.token,
+            centred=float(centred[i] if centred.ndim == 1 else centred[i, t]),
+            length=int(self.step["lengths"][i]),
+            kl_W=self.push.plan.W_kl[i, t].item(),
+            corrections=[parts["correction"]] if "correction" in parts else [],
+            push=self.push.token[i, t].item(),
+            **self._peers(i),
+            **self._own(i, t),
+            **self.step,
+            **parts,
+        )
+
+    def _peers(self, i: int) -> dict[str, Any]:
+        """The rewards that completion i is compared with."""
+        group = self.inputs["group"]
+        peers = self.inputs["counted"] & (group == group[i])
+        others = peers & (torch.arange(len(peers), device=peers.device) != i)
+        reward = self.inputs["reward"]
+        return {
+            "peer_rows": peers,
+            "peers": reward[peers].tolist(),
+            "others": reward[others].tolist(),
+        }
+
+    def _own(self, i: int, t: int) -> dict[str, Any]:
+        """Log-probabilities of the token and of its completion."""
+        token = self.token
+        following = self.inputs["mask"][i, t + 1 :].nonzero()[:, 0]
+        sampler = token.get("sampler_logp")
+        return {
+            "logp": token["logp"][i, t],
+            "old": token["old_logp"][i, t],
+            "ref": token["ref_logp"][i, t] if "ref_logp" in token else None,
+            "log_ratios": token["logp"][i] - token["old_logp"][i],
+            "log_weights": None if sampler is None else token["old_logp"][i] - sampler[i],
+            "next_token": t + 1 + int(following[0]) if len(following) else None,
+        }

@@ -2,6 +2,9 @@
 
 Exercises (notebooks/src/exercises) become two notebooks: the student version, neither executed nor solved, and the executed solutions.
 
+The output of a code cell with the tag "predict" is folded, and the source of one with the tag "ask": the
+reader guesses first.
+
 python notebooks/build.py            # all
 python notebooks/build.py 00 e1      # those whose name starts so
 python notebooks/build.py --check    # write nothing; exit 1 where a cell differs from its source or raises
@@ -24,6 +27,7 @@ from grpo_edu.files import replacing
 
 HERE = Path(__file__).resolve().parent
 STATE = "application/vnd.jupyter.widget-state+json"
+FOLDED = {"predict": "outputs_hidden", "ask": "source_hidden"}  # tag: what JupyterLab folds
 RANDOM_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 
 
@@ -33,6 +37,9 @@ def source(path: Path) -> nbformat.NotebookNode:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         cell.metadata.pop("lines_to_next_cell", None)
+        folded = [FOLDED[tag] for tag in cell.metadata.get("tags", []) if tag in FOLDED]
+        if folded:
+            cell.metadata["jupyter"] = dict.fromkeys(folded, True)
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
@@ -132,7 +139,7 @@ def changed(name: str, built: Path, notebook: nbformat.NotebookNode) -> list[str
     found = [
         f"{where}, cell {n} differs from {name}"
         for n, (a, b) in enumerate(pairs)
-        if a.source != b.source
+        if (a.source, a.metadata.get("jupyter")) != (b.source, b.metadata.get("jupyter"))
     ]
     return found + (
         [f"{where} has another number of cells"]

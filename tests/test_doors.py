@@ -74,7 +74,7 @@ NO_DOORS = {
     "grpo_edu.lm.analysis.gap_intervals": "reads the table of a run",
     "grpo_edu.lm.analysis.learning_by_level": "reads the table of a run",
     "grpo_edu.plots.updates.ratios_by_update": "draws the table of theory.updates.reuse",
-    "grpo_edu.widgets.readers.run_viewer": "reads the folder of a run; tests/test_panels.py",
+    "grpo_edu.widgets.texts.RunViewer": "reads the folder of a run; tests/test_texts.py",
 }
 MORE_DOORS = [  # of the README and the command line
     "grpo_edu.Push.of",
@@ -339,13 +339,29 @@ def good():
             "p": 0.1,
             "size": 8,
         },
+        "grpo_edu.widgets.dapo.DapoExplorer": {},
+        "grpo_edu.widgets.predict.Predict": {
+            "question": "How many?",
+            "answer": "a",
+            "because": "",
+            "choices": ["a", "b"],
+            "span": None,
+            "step": 0.5,
+            "tolerance": 0.1,
+            "unit": "",
+        },
+        "grpo_edu.widgets.step.StepExplorer": {
+            "recipes": ["grpo"],
+            "policy": [0.5, 0.5],
+            "token": 0,
+            "ratio": 1.0,
+            "rewards": [1, 0],
+        },
+        "grpo_edu.widgets.kl.KLExplorer": {"p": 0.7, "q": 0.3, "beta": 1.0},
         "grpo_edu.widgets.labs.accumulation_lab": {},
-        "grpo_edu.widgets.labs.dapo_lab": {},
-        "grpo_edu.widgets.labs.kl_explorer": {},
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
-        "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},
-        "grpo_edu.widgets.readers.token_view": {
+        "grpo_edu.widgets.texts.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),
             "recipes": ["reinforce", "rloo"],
         },

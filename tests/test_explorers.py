@@ -37,16 +37,20 @@ from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import OFFERED, AggregationExplorer
 from grpo_edu.widgets.base import spec, static
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.estimators import ESTIMATORS
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
+from grpo_edu.widgets.step import STEPPED, StepExplorer
+from grpo_edu.widgets.stepper import PRESETS, Stepper
 
 NODE = shutil.which("node")
 RUN = """
 import fs from "node:fs";
 const { script, states } = JSON.parse(fs.readFileSync(0, "utf8"));
-const { answer } = await import("data:text/javascript;base64," +
-Buffer.from(script).toString("base64"));
+const found = await import("data:text/javascript;base64," + Buffer.from(script).toString("base64"));
+const answer = found.texts ?? found.answer;
 const tried = (state) => { try { return answer(state); } catch (error) { return { error:
 error.message }; } };
 process.stdout.write(JSON.stringify(states.map(tried)));
@@ -65,8 +69,13 @@ def answers(script, states):
     command = [NODE, "--input-type=module", "-e", RUN]
     given = json.dumps({"script": script, "states": states}, allow_nan=False)
     done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr[-800:]
     return json.loads(done.stdout)
+
+
+def padded(rows, width):
+    """Lists of unequal length as float64 [N, width], 0 after the end."""
+    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
 
 
 def state_of(explorer, **changes):
@@ -86,11 +95,15 @@ def random_explorer(seed):
         rewards = [
             0.7 if g == 0 else x for g, x in zip(group, rewards, strict=True)
         ]  # the first prompt is dead
+    lengths = [r.choice([1, r.randint(1, 64)]) for _ in range(n)]
+    own = [[r.choice([1.0, r.uniform(0.1, 9.0)]) for _ in range(length)] for length in lengths]
     return AggregationExplorer(
-        lengths=[r.choice([1, r.randint(1, 64)]) for _ in range(n)],
+        lengths=lengths,
         rewards=rewards,
         group=group,
-        ratio=[r.choice([1.0, r.uniform(0.5, 2.0)]) for _ in range(n)],
+        ratio=[r.choice([1.0, r.uniform(0.5, 2.0), row]) for row in own],
+        old=r.uniform(0.01, 0.11),
+        greedy=r.choice([True, False]),
         eps_low=r.choice([None, r.uniform(0, 0.6)]),
         eps_high=r.choice([None, r.uniform(0, 0.6)]),
         length_limit=r.randint(64, 512),
@@ -278,38 +291,33 @@ def test_what_is_not_offered_is_refused_by_name():
 @pytest.mark.filterwarnings(
     "ignore::grpo_edu.RecipeWarning"
 )  # a wide clip on GSPO is one of the things to explore
-def test_javascript_and_the_library_give_the_same_weight_and_share_for_every_offered_recipe():
-    explorers = [random_explorer(seed) for seed in range(60)]
+def test_javascript_and_the_library_give_the_same_push_and_share_for_every_offered_recipe():
+    explorers = [random_explorer(seed) for seed in range(30)]
     answers = javascript([state_of(explorer, recipes=list(OFFERED)) for explorer in explorers])
-    seen = {"clipped": 0, "dead": 0, "two prompts": 0, "length 1": 0}
+    seen = {"clipped": 0, "uneven": 0, "dead": 0, "two prompts": 0, "length 1": 0}
     for explorer, answer in zip(explorers, answers, strict=True):
         for name, got in zip(OFFERED, answer, strict=True):
             assert got["name"] == name
-            want = explorer.weights(name)
-            total = want.abs().sum()
-            mask = explorer.rollouts().mask
-            per_token = mask * torch.tensor(got["push"], dtype=torch.float64)[:, None]
-            torch.testing.assert_close(per_token, want, rtol=1e-12, atol=1e-16)
-            share = (
-                want.sum(dim=1) / total
-                if total > 0
-                else torch.zeros(len(mask), dtype=torch.float64)
-            )
-            torch.testing.assert_close(
-                torch.tensor(got["share"], dtype=torch.float64), share, rtol=1e-12, atol=1e-14
-            )
-            parts = [
-                torch.tensor(got[k], dtype=torch.float64)
-                for k in ("advantage", "W", "ratio", "gate", "push")
-            ]
-            torch.testing.assert_close(
-                parts[0] * parts[1] * parts[2] * parts[3], parts[4], rtol=1e-15, atol=0
-            )
-            seen["clipped"] += any(got["clipped"])
+            push = Push.of(explorer.recipe(name), explorer.rollouts(), explorer.micro_batch())
+            inside = push.plan.mask
+            has_sign = inside & (
+                push.factors["advantage"].abs() > 1e-14
+            )  # else either gate is right
+            for key in ("advantage", "W", "ratio", "gate", "push"):
+                want = push.token if key == "push" else push.factors[key]
+                where = has_sign if key == "gate" else inside
+                found = padded(got[key], inside.shape[1])[where]
+                torch.testing.assert_close(found, want[where].double(), rtol=1e-12, atol=1e-14)
+            outside = explorer.rollouts().mask & ~inside  # a filter took these out
+            assert not padded(got["push"], inside.shape[1])[outside].any()
+            share = push.share.sum(dim=1).tolist()
+            assert got["share"] == pytest.approx(share, rel=1e-12, abs=1e-13)
+            seen["clipped"] += any(map(any, got["clipped"]))
+            seen["uneven"] += any(len(set(row)) > 1 for row in got["push"])
             seen["dead"] += any(got["dead"])
         seen["two prompts"] += len(set(explorer.group)) == 2
         seen["length 1"] += 1 in explorer.lengths
-    assert min(seen.values()) >= 10, seen
+    assert min(seen.values()) >= 5, seen
 
 
 # --- the push of every token: every recipe, every kind of batch ------------------------------------
@@ -486,10 +494,12 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
         state_of(explorer, rewards=[1, 0]),
         state_of(explorer, micro_batches=2),
         state_of(explorer, recipes=[]),
+        state_of(explorer, ratio=[[1, 2]]),
+        state_of(explorer, ratio=[[1, 9, 1]], old=0.2),
         state_of(unknown),
     ]
     alone, *wrong, words = javascript(states)
-    assert alone[0]["push"] == [1]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
+    assert alone[0]["push"] == [[1, 1, 1]]  # REINFORCE needs no peers: A = r = 1, W = 1/N = 1
     assert alone[1]["error"].startswith("group size 1: no relative signal.")
     assert [w["error"].split(":")[0] for w in wrong] == [
         "C is 2",
@@ -497,7 +507,16 @@ def test_javascript_refuses_what_the_library_refuses_and_says_why():
         "rewards has 2 entries but there are 1 completions",
         "micro-batches is 2",
         "the choice of recipes is empty",
+        "ratio of completion 1 has 2 entries but it has 3 tokens",
+        "a probability of completion 1 is 1.8",
     ]
+    for ratio, old, message in (
+        ([[1.0, 2.0]], 0.1, "2 entries but it has 3 tokens"),
+        ([[1.0, 9.0, 1.0]], 0.2, "a ratio of 9 makes a probability of 1.8"),
+        ([1.0, 1.0], 0.1, "2 entries but there are 1 completions"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AggregationExplorer(["reinforce"], [3], [1], ratio=ratio, old=old).rollouts()
     assert words[0]["error"] == "the explorer does not draw the aggregation 'token_sum'."
     assert words[1]["error"] == "this recipe needs given, which is missing."
 
@@ -507,8 +526,9 @@ def test_a_wrong_completion_four_times_as_long_is_pushed_a_quarter_as_hard_by_gr
     # both, A = -1/3
     explorer = AggregationExplorer(["grpo", "dr_grpo"], [4, 2, 8], [1, 0, 0])
     grpo, dr_grpo = javascript([state_of(explorer)])[0]
-    assert grpo["push"][2] == pytest.approx(grpo["push"][1] / 4, rel=1e-14)
-    assert dr_grpo["push"][1:] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
+    assert grpo["push"][2] == pytest.approx([grpo["push"][1][0] / 4] * 8, rel=1e-14)
+    assert dr_grpo["push"][1] == pytest.approx([-1 / 3 / 3 / 64] * 2, rel=1e-14)
+    assert dr_grpo["push"][2] == pytest.approx([-1 / 3 / 3 / 64] * 8, rel=1e-14)
 
 
 def test_the_traits_are_the_rollouts_the_library_sees():
@@ -519,13 +539,91 @@ def test_the_traits_are_the_rollouts_the_library_sees():
     assert rollouts.reward.tolist() == [1, 0, 0.5]
     assert rollouts.group.tolist() == [0, 0, 0]
     assert rollouts.max_new_tokens == 9
-    torch.testing.assert_close(
-        (rollouts.logp - rollouts.old_logp).exp()[:, 0], torch.full((3,), 1.5, dtype=torch.float64)
-    )
+    ratio = (rollouts.logp - rollouts.old_logp).exp()[:, 0]
+    torch.testing.assert_close(ratio, torch.full((3,), 1.5, dtype=torch.float64))
     assert explorer.weights("dapo").shape == (3, 5)
     assert explorer.micro_batch().tolist() == [0, 0, 1]
     assert "(KL left out)" in explorer.specs["grpo"]["label"]
     assert explorer.recipe("grpo").kl is None
+
+
+def test_a_list_of_ratios_is_one_per_token_and_old_is_where_they_start():
+    explorer = AggregationExplorer(["grpo"], [2, 1], [1, 0], ratio=[[0.5, 4.0], 2.0], old=0.2)
+    rollouts = explorer.rollouts()
+    new = rollouts.logp.exp()[rollouts.mask].tolist()
+    assert new == pytest.approx([0.1, 0.8, 0.4], rel=1e-14)
+    assert rollouts.old_logp.exp()[rollouts.mask].tolist() == pytest.approx([0.2] * 3, rel=1e-14)
+
+
+# right, right, wrong, wrong of 8 tokens; the first answer's token 2 is less probable, token 4 more
+MOVED = [1, 0.15, 1, 6, 1, 1, 1, 1]
+STRIPS = ("grpo", "gspo", "cispo", "sapo", "gmpo")
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_five_recipes_give_five_strips_for_one_answer_by_hand():
+    explorer = AggregationExplorer(
+        list(STRIPS[:4]), [8] * 4, [1, 0, 1, 0], ratio=[MOVED, 1.0, 1.0, 1.0]
+    )
+    strips = {
+        r["name"]: [p / r["advantage"][0][0] / r["W"][0][0] for p in r["push"][0]]
+        for r in javascript([state_of(explorer, recipes=list(STRIPS))])[0]
+    }
+
+    def soft(ratio):  # SAPO, τ = 1 for A > 0
+        s = 1 / (1 + math.exp(-(ratio - 1)))
+        return 4 * s * (1 - s) * ratio
+
+    one = 0.9 ** (1 / 8)  # 0.15 · 6 = 0.9
+    cut = (0.15 * math.exp(0.4)) ** (1 / 8)  # GMPO bounds the log-ratio at 0.4
+    assert strips["grpo"] == pytest.approx([1, 0.15, 1, 0, 1, 1, 1, 1], rel=1e-12)
+    assert strips["gspo"] == pytest.approx([one] * 8, rel=1e-12)
+    assert strips["cispo"] == pytest.approx([1, 0.15, 1, 5, 1, 1, 1, 1], rel=1e-12)
+    assert strips["sapo"] == pytest.approx([soft(x) for x in MOVED], rel=1e-12)
+    assert strips["gmpo"] == pytest.approx([cut] * 3 + [0] + [cut] * 4, rel=1e-12)
+
+
+def random_step(seed):
+    r = random.Random(seed)
+    policy = [r.uniform(0.05, 1) for _ in range(5)]
+    token = r.randrange(5)
+    least = policy[token] / sum(policy)
+    return StepExplorer(
+        ["grpo"],
+        policy,
+        token,
+        r.choice([1.0, r.uniform(max(0.1, least), 1.0), r.uniform(1.0, 6.0)]),
+        [r.choice([0.0, 1.0]) for _ in range(r.randint(2, 6))],
+        length=r.randint(1, 16),
+        learning_rate=r.uniform(0, 30),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_the_step_is_one_step_of_gradient_descent_by_autograd_for_every_recipe():
+    explorers = [random_step(seed) for seed in range(12)]
+    got = javascript([state_of(e, recipes=list(STEPPED)) for e in explorers], StepExplorer)
+    moved = 0
+    for explorer, lines in zip(explorers, got, strict=True):
+        for line in lines:
+            logits = explorer.logits().requires_grad_()
+            rollouts = explorer.rollouts(logits)
+            explorer.recipe(line["name"]).loss(rollouts).backward()
+            after = (logits - explorer.learning_rate * logits.grad).softmax(0).tolist()
+            assert line["after"] == pytest.approx(after, rel=1e-12, abs=1e-14), line["name"]
+            assert explorer.after(line["name"]).tolist() == pytest.approx(after, rel=1e-12)
+            moved += after[explorer.token] != pytest.approx(explorer.policy[explorer.token])
+    assert moved > 100
+
+
+def test_a_step_that_the_old_policy_cannot_have_sampled_is_refused():
+    explorer = StepExplorer(["grpo"], (0.5, 0.5), ratio=0.4)
+    with pytest.raises(ValueError, match=r"the old probability of the token would be 1\.25"):
+        explorer.rollouts()
+    wrong = javascript([explorer.state()], StepExplorer)[0]["error"]
+    assert wrong.startswith("the ratio is 0.4: expected at least 0.5")
+    with pytest.raises(ValueError, match="token is 7: expected 0 to 4"):
+        StepExplorer(token=7).rollouts()
 
 
 def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
@@ -542,7 +640,10 @@ def test_the_clip_controls_are_offsets_from_1_also_for_cispo():
     [
         ("lengths", [0]),
         ("lengths", [65]),
-        ("ratio", [0.1]),
+        ("ratio", [0.05]),
+        ("ratio", [[1.0, 11.0]]),
+        ("old", 1.5),
+        ("token", [0]),
         ("eps_low", -0.1),
         ("recipes", ["grpo"] * 5),
     ],
@@ -561,9 +662,9 @@ def test_a_recipe_that_is_not_offered_is_refused_and_a_recipe_of_your_own_is_dra
     own = grpo_edu.RECIPES["dr_grpo"].but(name="mine", baseline=grpo_edu.RECIPES["rloo"].baseline)
     explorer = AggregationExplorer([own], [2, 2], [1, 0])
     # leave-one-out of (1, 0) is (1, -1); W = 1/(2·64)
-    assert javascript([state_of(explorer)])[0][0]["push"] == pytest.approx(
-        [1 / 128, -1 / 128], rel=1e-14
-    )
+    push = javascript([state_of(explorer)])[0][0]["push"]
+    assert push[0] == pytest.approx([1 / 128] * 2, rel=1e-14)
+    assert push[1] == pytest.approx([-1 / 128] * 2, rel=1e-14)
     assert explorer.weights("mine")[0, 0].item() == pytest.approx(1 / 128, rel=1e-14)
 
 
@@ -607,10 +708,71 @@ def test_export_html_writes_one_page_per_explorer_and_refuses_an_unknown_name(tm
     assert str(tmp_path / "one" / "clip.html") in one.output
     wrong = cli.invoke(app, ["export-html", "clips"])
     assert wrong.exit_code == 2
-    assert (
-        "no explorer 'clips': expected one of aggregation, advantage, difficulty, clip"
-        in wrong.output
-    )
+    assert f"no explorer 'clips': expected one of {', '.join(EXPLORERS)}" in wrong.output
+
+
+def test_kl_k1_in_the_loss_has_no_gradient_and_k2_and_k3_those_of_the_two_kls():
+    got = KLExplorer(0.7, 0.3).gradients()
+    # softmax: reverse p(1-p)·(log p/q - log (1-p)/(1-q)), forward p - q
+    reverse = 0.7 * 0.3 * 2 * 0.8472978603872037
+    assert got["k1 in the loss"] == pytest.approx(0, abs=1e-15)
+    for name in ("k2 in the loss", "ratio · k3 in the loss", "k1 in the reward"):
+        assert got[name] == pytest.approx(reverse, rel=1e-12)
+    assert got["k3 in the loss"] == pytest.approx(0.4, rel=1e-12)
+
+
+def test_values_and_pulls_of_kl_estimators_are_the_librarys():
+    turned = [
+        KLExplorer(p, q, beta)
+        for p in (0.05, 0.3, 0.5, 0.95)
+        for q in (0.05, 0.5, 0.8)
+        for beta in (0.01, 1.0)
+    ]
+    for explorer, got in zip(
+        turned, javascript([state_of(e) for e in turned], KLExplorer), strict=True
+    ):
+        near = {"rel": 1e-12, "abs": 1e-14}
+        assert got["gradients"] == pytest.approx(explorer.gradients(), **near)
+        assert got["truths"] == pytest.approx(explorer.true_gradients(), **near)
+        for name, line in explorer.values().items():
+            assert got["values"][name] == pytest.approx(line, **near)
+        assert got["reverse"] == pytest.approx(explorer.values()["k1"][2], **near)
+
+
+def test_dapo_shows_one_change_at_a_time_with_the_librarys_numbers():
+    turned = [
+        DapoExplorer(eps_high=0.28),
+        DapoExplorer(part="dynamic sampling", p=0.5, size=2),
+        *(DapoExplorer(part="token mean", longest=n) for n in (8, 56, 512)),
+        DapoExplorer(part="overlong penalty", cache=4096),
+    ]
+    reach, sampling, *means, overlong = javascript([state_of(e) for e in turned], DapoExplorer)
+    assert "a token at 0.01 may rise to 0.0128, one at 0.5 to 0.64" in reach["sentence"]
+    assert "50 % of the groups are live, so 2 are sampled" in sampling["sentence"]
+    for explorer, got in zip(turned[2:5], means, strict=True):
+        shares = {line["name"]: line["value"] for line in got["bars"]}
+        assert shares == pytest.approx(explorer.shares(), rel=1e-12)
+    # 56 of 112 tokens; in its prompt 56 of 80, half the step
+    assert list(turned[3].shares().values()) == pytest.approx([1 / 8, 56 / 80 / 2, 56 / 112])
+    assert "starts at 16384 tokens" in overlong["sentence"]
+    (plot,) = overlong["plots"]
+    penalty = dict(zip(plot["x"]["values"], plot["lines"][0]["values"], strict=True))
+    assert [penalty[0], penalty[20480]] == [0, -1]
+    titles = [explorer.figure().get_suptitle() for explorer in turned]
+    assert "may rise to 0.0128, one at .5 to 0.64" in titles[0]
+    assert len(set(titles)) == len(titles)
+
+
+def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():
+    explorer = AdvantageExplorer(preset="every answer right")
+    assert explorer.rewards == [1, 1, 1, 1]
+    explorer.preset = "an easy and a hard prompt"
+    assert explorer.group == [0] * 4 + [1] * 4
+    assert explorer.state()["presets"] == AdvantageExplorer.PRESETS
+    with pytest.raises(ValueError, match="no preset 'mine': expected one of past the band"):
+        clip.ClipExplorer(preset="mine")
+    with pytest.raises(ValueError, match="does not draw 'mean/sd'"):
+        AdvantageExplorer(estimators=["mean/sd"])
 
 
 def test_the_package_does_not_load_the_widgets():
@@ -625,3 +787,131 @@ def test_without_anywidget_the_error_names_the_extra():
     code = "import sys; sys.modules['anywidget'] = None; import grpo_edu.widgets.base"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert 'pip install "grpo-edu[notebooks]"' in done.stderr.splitlines()[-1]
+
+
+# --- the stepper -----------------------------------------------------------------------------------
+
+TEXTS = "export const texts = (s) => answer(s).map((r) => ({ name: r.name, texts: Object.fromEntries(stagesOf(s).map((key) => [key, stageText(r, s, key)])) }));"
+
+
+def texts_of(states):
+    """What the stepper says at each stage, for each recipe of each state."""
+    return answers(str(Stepper._esm) + TEXTS, states)
+
+
+def own_state(stepper):
+    """The state of a stepper with the specs of its own recipes alone."""
+    specs = {name: stepper.specs[name] for name in stepper.recipes}
+    return stepper.state() | {"specs": specs}
+
+
+def random_stepper(seed, name):
+    r = random.Random(seed)
+    lengths = [r.randint(1, 6) for _ in range(4)]
+
+    def tokens(low, high):
+        return [[r.uniform(low, high) for _ in range(n)] for n in lengths]
+
+    ends = [
+        [r.random() if t == n - 1 or r.random() < 0.4 else None for t in range(n)] for n in lengths
+    ]
+    return Stepper(
+        [name], rewards=[r.choice([0, 0.5, 1]) for _ in lengths], lengths=lengths, group=[0, 0, seed % 2, seed % 2],
+        old=tokens(0.1, 0.9), new=tokens(0.1, 0.9), ref=tokens(0.1, 0.9), value=tokens(0, 1), given=tokens(-1, 1),
+        step_rewards=ends, parts=[[r.choice([0, 0.5, 1]), r.choice([0, 1])] for _ in lengths], greedy=[r.random()] * 4,
+        token=[seed % 4, 0], max_new_tokens=9,
+    )  # fmt: skip
+
+
+def test_the_stepper_gives_the_librarys_push_for_every_recipe():
+    cases = [(name, random_stepper(seed, name)) for name in grpo_edu.RECIPES for seed in range(4)]
+    for (name, stepper), (got,) in zip(
+        cases, javascript([own_state(x) for _, x in cases], Stepper), strict=True
+    ):
+        want = stepper.push(name)
+        mask = stepper.rollouts(name).mask
+        for key, value in (("push", want.token), ("share", want.share), *want.factors.items()):
+            for found, row in zip(got[key], listed(value, mask), strict=True):
+                assert (
+                    found == pytest.approx(row, rel=1e-12, abs=1e-12) or not want.plan.mask.all()
+                ), (name, key)
+
+
+def evaluated(side):
+    """The value of one side of an equation as the stepper writes it; None where it has words."""
+    text = side.strip()
+    for old, new in (
+        ("·", "*"),
+        ("−", "-"),
+        ("√", "sqrt"),
+        ("²", "**2"),
+        ("^", "**"),
+        (" %", "/100"),
+    ):
+        text = text.replace(old, new)
+    if set(re.findall(r"[^\W\d]+", text)) - {"sqrt", "log", "e", "min", "max"}:
+        return None
+    names = {
+        "sqrt": math.sqrt,
+        "log": math.log,
+        "e": math.e,
+        "min": min,
+        "max": max,
+        "__builtins__": {},
+    }
+    return eval(text, names)
+
+
+def test_every_equation_of_the_stepper_is_true_to_its_digits():
+    states = [
+        own_state(random_stepper(seed, name)) for name in grpo_edu.RECIPES for seed in range(6)
+    ]
+    states += [
+        own_state(Stepper([name], preset)) for name in grpo_edu.RECIPES for preset in PRESETS
+    ]
+    checked = 0
+    for (got,) in texts_of(states):
+        for key, text in got["texts"].items():
+            assert text["say"].endswith("."), (got["name"], key, text)
+            assert not re.search("undefined|NaN|null|Infinity", text["math"] + text["say"]), text
+            for equation in re.split(r"; | → |, (?=[^\d(]*=)", text["math"]):
+                left = re.split(" [<>≤≥] | is between ", equation)[0]
+                values = [evaluated(side) for side in left.split(" = ")]
+                values = [value for value in values if value is not None]
+                tolerance = 6e-3 if key == "share" else 6e-4
+                for value in values[1:]:
+                    close = pytest.approx(values[0], rel=3e-3, abs=tolerance)
+                    assert value == close, (got["name"], key, text["math"])
+                    checked += 1
+    assert checked > 1000
+
+
+def test_the_stepper_says_why_gspo_cuts_a_whole_answer_and_grpo_one_token():
+    grpo, gspo = texts_of([Stepper(("grpo", "gspo")).state()])[0]
+    # s = (1.5 · .7)^(1/4) = 1.0123
+    assert (
+        gspo["texts"]["gate"]["math"]
+        == "s = (1.5 · 1 · 1 · 0.7)^(1/4) = 1.012 > 1 + 0.0004, A > 0 → g = 0"
+    )
+    assert "All 4 tokens share this one ratio" in gspo["texts"]["gate"]["say"]
+    assert grpo["texts"]["gate"]["math"] == "ρ = 1.5 > 1 + 0.2, A > 0 → g = 0"
+    assert "Only this token gets gate 0" in grpo["texts"]["gate"]["say"]
+    assert grpo["texts"]["centred"]["math"] == "r − mean = 1 − 1/4 = 3/4"
+    assert grpo["texts"]["advantage"]["math"] == "A = (3/4) / (1/2) = 1.5"
+    assert grpo["texts"]["W"]["math"] == "W = 1/4 · 1/4 = 0.0625"
+
+
+def test_a_stepper_refuses_what_it_does_not_have():
+    with pytest.raises(
+        ValueError, match="no preset 'none': expected one of one right answer of four"
+    ):
+        Stepper(preset="none")
+    with pytest.raises(ValueError, match="does not draw 'grop'"):
+        Stepper(["grop"])
+    with pytest.raises(traitlets.TraitError):
+        Stepper(old=[[1.5]])
+    state = Stepper(["grpo"], rewards=[1, 0], lengths=[2, 2]).state()
+    assert (
+        javascript([state | {"token": [0, 2]}], Stepper)[0]["error"]
+        == "the token is 3: expected 1 to 2, the length of answer 1."
+    )

@@ -19,11 +19,18 @@ pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import expect, sync_playwright
 
+from grpo_edu import Rollouts, ledger
+from grpo_edu.completions import read_completions, shipped
 from grpo_edu.widgets.advantage import AdvantageExplorer
 from grpo_edu.widgets.aggregation import AggregationExplorer
 from grpo_edu.widgets.clip import ClipExplorer
+from grpo_edu.widgets.dapo import PARTS, DapoExplorer
 from grpo_edu.widgets.difficulty import DifficultyExplorer
 from grpo_edu.widgets.explorers import EXPLORERS
+from grpo_edu.widgets.kl import KLExplorer
+from grpo_edu.widgets.predict import Predict
+from grpo_edu.widgets.step import StepExplorer
+from grpo_edu.widgets.texts import RunViewer, TokenView
 
 CHROMIUM = (
     os.environ.get("CHROMIUM")
@@ -60,8 +67,16 @@ display(explorer, heard)
     "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
-from grpo_edu.widgets import labs, readers
-display(labs.kl_explorer(), labs.accumulation_lab(), labs.dapo_lab(), labs.toy_player(), readers.formula_stepper(), readers.token_view())
+from grpo_edu.widgets import labs
+display(labs.accumulation_lab(), labs.toy_player())
+""",
+    "slow": """
+import time
+from grpo_edu.widgets.panel import Panel, slider
+def draw(n):
+    time.sleep(2 * (n > 1))
+    return f"<n is {n}>"
+Panel(draw, {"n": slider("n", 1, 9, 1, 1)})
 """,
     "clip": "from grpo_edu.widgets.clip import ClipExplorer\nClipExplorer()",
 }
@@ -89,8 +104,8 @@ def open_page(browser, tmp_path):
     """Opens the saved page of an explorer; at the end of the test nothing may have failed or called the network."""
     pages, trouble = [], []
 
-    def go(explorer, width=1200):
-        page = browser.new_page(viewport={"width": width, "height": 900})
+    def go(explorer, width=1200, height=900):
+        page = browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(LIMIT * 1000)
         page.on("pageerror", lambda error: trouble.append(str(error)))
         page.on("console", lambda line: trouble.append(line.text) if line.type == "error" else None)
@@ -101,7 +116,7 @@ def open_page(browser, tmp_path):
             ),
         )
         page.goto(explorer.save_html(tmp_path / "page.html").as_uri())
-        page.locator("svg").first.wait_for()
+        page.locator(".grpo-explorer").wait_for()
         pages.append(page)
         return page
 
@@ -130,8 +145,8 @@ def row(page, recipe, i):
 def test_every_completion_has_its_controls(open_page):
     page = open_page(AggregationExplorer())
     controls = page.locator(".grpo-explorer").locator("input, select, button, summary")
-    assert controls.count() == 4 + 7 + 4 * 3 + 1
-    for picture in page.locator("svg").all():
+    assert controls.count() == 5 + 10 + 4 * 3 + 1
+    for picture in page.locator(".panels svg").all():
         assert "of the step" in picture.locator("title").first.text_content()
     expect(page.get_by_role("button", name="reward of completion 2: wrong 0")).to_be_visible()
 
@@ -147,7 +162,8 @@ def test_every_control_of_every_explorer_is_named_and_every_picture_is_described
         control.get_attribute("data-lm-suppress-shortcuts") == "true" for control in controls.all()
     )
     for picture in page.locator("svg:not([aria-hidden])").all():
-        assert picture.get_attribute("role") == "img"
+        grips = picture.locator("[tabindex]").count()  # what takes the focus is no part of an image
+        assert picture.get_attribute("role") == ("group" if grips else "img")
         assert len(picture.locator("title").first.text_content()) > 20
 
 
@@ -160,7 +176,7 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     expect(first.locator("text").nth(1)).to_have_text("+0.0442")
     page.get_by_label("length of completion 1").press("ArrowRight")
     expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "9")
-    assert cells(page, "grpo", 0).get_attribute("d").count("M") == 9
+    assert cells(page, "grpo", 0).locator("path").get_attribute("d").count("M") == 9
     expect_number(first, "data-push", 0.5**0.5 / 18)
     expect(first.locator("text").nth(1)).to_have_text("+0.0393")
     expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
@@ -179,7 +195,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     page.get_by_label("importance ratio of completion 1").press("End")
     expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
     expect(page.locator(".why")).to_contain_text("ratio 2 · gate 0 = 0")
-    expect(cells(page, "grpo", 0)).to_have_attribute("fill", re.compile(r"^url\(#"))
+    expect(cells(page, "grpo", 0).locator("path")).to_have_attribute("fill", re.compile("^url"))
     page.get_by_label("second prompt").press("Space")
     expect(page.locator(".who").nth(2)).to_have_text("prompt 2 · completion 3")
     expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")
@@ -217,7 +233,7 @@ def test_a_wrong_input_shows_what_is_wrong_and_the_next_right_one_brings_the_pic
     expect(page.locator(".message").first).to_have_text(message)
     expect(page.locator("svg")).to_have_count(0)
     page.get_by_label(label, exact=True).fill(good)
-    expect(page.locator("svg")).to_have_count(2)
+    expect(page.locator("svg")).to_have_count(3)  # the bars of the probabilities, two panels
     expect(page.locator(".message").first).to_be_hidden()
 
 
@@ -229,9 +245,135 @@ def test_a_group_of_one_is_refused_in_the_panels_that_compare_and_drawn_in_the_o
     expect(page.locator('[data-recipe="grpo"] .message')).to_contain_text(
         "group size 1: no relative signal"
     )
-    expect(page.locator("svg")).to_have_count(1)
+    expect(page.locator(".panels svg")).to_have_count(1)
     page.get_by_label("completions", exact=True).fill("2")
-    expect(page.locator("svg")).to_have_count(2)
+    expect(page.locator(".panels svg")).to_have_count(2)
+
+
+FOUR = ("grpo", "gspo", "cispo", "sapo")
+FIVE = (*FOUR, "gmpo")
+RIGHT = {"lengths": [8] * 4, "rewards": [1, 0, 1, 0]}
+
+
+def strip(page, recipe):
+    """The pushes of the first answer's tokens as the page gives them, token by token, by keys."""
+    tokens = page.locator('[data-grip="bars 0"]')
+    tokens.press("Home")
+    pushes = []
+    for k in range(int(cells(page, recipe, 0).get_attribute("data-cells"))):
+        expect(page.locator(".moved")).to_contain_text(f"token {k + 1}:")
+        why = page.locator(f'[data-recipe="{recipe}"] .why')
+        pushes.append(float(why.get_attribute("data-push")))
+        tokens.press("ArrowRight")
+    return pushes
+
+
+def probability(page):
+    return float(page.get_by_label("π of the chosen token").input_value())
+
+
+def assert_five_strips(page, two, four):
+    """Five recipes, four at a time, as the library gives them for these new probabilities."""
+    moved = [1.0, two / 0.1, 1.0, four / 0.1, 1.0, 1.0, 1.0, 1.0]
+    twin = AggregationExplorer(FOUR, **RIGHT, ratio=[moved, 1.0, 1.0, 1.0])
+    strips = {name: strip(page, name) for name in FOUR}
+    page.get_by_label("recipe 1").select_option("gmpo")
+    page.locator('[data-recipe="gmpo"] svg').wait_for()
+    strips["gmpo"] = strip(page, "gmpo")
+    for name, found in strips.items():
+        assert found == pytest.approx(twin.weights(name)[0].tolist(), rel=1e-12, abs=1e-16), name
+    assert len({tuple(round(p, 12) for p in found) for found in strips.values()}) == 5
+    assert len(set(strips["gspo"])) == 1
+    assert all(len(set(strips[name])) > 1 for name in FIVE if name != "gspo")
+
+
+def pull(page, locator, share, dx=0.0, dy=0.0):
+    """Takes a picture's part by the mouse at a share of its width and moves it by pixels."""
+    box = locator.bounding_box()
+    x = box["x"] + share * box["width"]
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + dx, y + dy, steps=4)
+    page.mouse.up()
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_by_mouse_two_tokens_dragged_give_five_recipes_five_strips(open_page):
+    page = open_page(AggregationExplorer(FOUR, **RIGHT))
+    bars = page.locator('[data-grip="bars 0"]')
+    pull(page, bars, 1.5 / 8, dy=42)  # the bar of token 2, down
+    expect(page.locator(".moved")).to_contain_text("token 2:")
+    two = probability(page)
+    assert two < 0.02
+    pull(page, cells(page, "cispo", 0), 3.5 / 8, dy=-37)  # the cell of token 4, up
+    expect(page.locator(".moved")).to_contain_text("token 4:")
+    four = probability(page)
+    assert 0.5 < four < 0.65
+    assert (two / 0.1) * (four / 0.1) < 1  # so GSPO does not cut the answer
+    assert_five_strips(page, two, four)
+
+
+@pytest.mark.filterwarnings("ignore::grpo_edu.RecipeWarning")
+def test_by_keys_two_tokens_moved_and_typed_give_five_recipes_five_strips(open_page):
+    page = open_page(AggregationExplorer(FOUR, **RIGHT))
+    tokens = page.locator('[data-grip="cells 0"][tabindex]')
+    tokens.press("ArrowRight")
+    for _ in range(20):
+        page.keyboard.press("ArrowDown")  # the focus stays while the picture is drawn anew
+    two = probability(page)
+    assert 0.01 < two < 0.02
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.matches(':focus-visible')")
+    expect(page.locator(".moved")).to_contain_text("token 4:")
+    page.get_by_label("π of the chosen token").fill("0.6")
+    expect(page.locator(".moved")).to_contain_text("ratio 6")
+    assert_five_strips(page, two, 0.6)
+    page.get_by_label("π of the chosen token").fill("1.2")
+    expect(page.locator(".message").first).to_have_text("π is 1.2: expected 0.01 to 1.")
+
+
+def test_the_end_of_a_strip_is_dragged_and_moved_by_keys_and_a_mark_changes_the_reward(open_page):
+    page = open_page(AggregationExplorer(["grpo", "dr_grpo"], [8, 8], [1, 0], length_limit=10))
+    end = page.locator('[data-recipe="dr_grpo"] [data-grip="length 1"]')
+    cell = float(page.locator('[data-recipe="dr_grpo"] svg').get_attribute("data-cell"))
+    pull(page, end, 0.5, dx=-3 * cell)
+    expect(cells(page, "grpo", 1)).to_have_attribute("data-cells", "5")
+    expect_number(row(page, "grpo", 1), "data-push", -(0.5**0.5) / 10)
+    page.locator('[data-grip="length 1"][tabindex]').press("End")
+    expect(cells(page, "grpo", 1)).to_have_attribute("data-cells", "10")  # C, no error
+    page.keyboard.press("ArrowLeft")
+    expect(cells(page, "grpo", 1)).to_have_attribute("data-cells", "9")
+    page.locator('[data-recipe="dr_grpo"] [data-grip="reward 1"]').click()
+    expect(page.locator(".note").first).to_have_text("every reward is equal: no signal")
+    page.locator('[data-grip="cells 1"][tabindex]').press("Enter")
+    expect(page.locator(".note")).to_have_count(0)
+
+
+def test_take_the_step_moves_the_probabilities_as_the_library_does(open_page):
+    explorer = StepExplorer(["grpo", "cispo"], ratio=1.4)
+    page = open_page(explorer)
+    after = [
+        page.locator(f'[data-recipe="{name}"] [data-vocabulary="0"]') for name in explorer.recipes
+    ]
+    expect_number(after[0], "data-after", 0.3)  # 1.4 is above the clip: no push
+    expect(page.locator('[data-recipe="grpo"] .why')).to_contain_text("nothing moves")
+    expect_number(after[1], "data-after", explorer.after("cispo")[0].item())
+    page.get_by_label("learning rate η").press("ArrowRight")
+    explorer.learning_rate = 11
+    expect_number(after[1], "data-after", explorer.after("cispo")[0].item())
+    page.get_by_label("reward of answer 1").click()
+    explorer.rewards = [0, 0, 0, 0]
+    expect_number(after[1], "data-after", 0.3)
+    page.get_by_label("reward of answer 2").press("Enter")
+    explorer.rewards = [0, 1, 0, 0]
+    expect_number(after[1], "data-after", explorer.after("cispo")[0].item())
+    page.locator('[data-grip="before 0"][tabindex]').press("ArrowUp")
+    explorer.policy = [0.31, *[p * 0.69 / 0.7 for p in (0.25, 0.2, 0.15, 0.1)]]
+    expect_number(after[0], "data-after", explorer.after("grpo")[0].item())
+    pull(page, page.locator('[data-recipe="cispo"] [data-grip="before 4"]'), 0.5, dy=-20)
+    expect(page.locator('[data-recipe="grpo"] [data-vocabulary="4"] .soft')).to_have_text("30 %")
 
 
 def test_clicking_a_reward_changes_every_estimator_and_a_dead_group_says_so(open_page):
@@ -280,9 +422,62 @@ def test_the_clip_takes_the_gradient_above_the_band_and_for_bad_tokens_below_it(
     expect(page.locator("svg")).to_have_count(0)
 
 
+def ledger_cell(page, recipe, factor):
+    return page.locator(f'.ledger [data-of="{recipe}"][data-factor="{factor}"]')
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_token_is_chosen_by_mouse_and_arrow_keys_and_its_ledger_is_the_librarys(open_page, width):
+    page = open_page(TokenView(completion=48, whole=True), width)
+    table = ledger("grpo", read_completions())
+    page.locator('[data-recipe="grpo"] [data-token="49,2"]').click()
+    expect(page.locator(".picked")).to_have_count(2)  # once under each recipe
+    expect(page.get_by_label("token", exact=True)).to_have_value("2")
+    row = table[(table["completion"] == 49) & (table["position"] == 2)].iloc[0]
+    for name in ("advantage", "W", "push", "share"):
+        expect_number(ledger_cell(page, "grpo", name), "data-value", row[name])
+    page.locator(".texts").focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".ledger h4")).to_contain_text("token 3 of completion 48")
+    row = table[(table["completion"] == 48) & (table["position"] == 3)].iloc[0]
+    expect_number(ledger_cell(page, "grpo", "push"), "data-value", row["push"])
+    assert page.evaluate("document.activeElement.className") == "texts side"
+    page.get_by_label("recipe at the right").select_option("rloo")
+    expect(page.locator(".texts section")).to_have_count(2)
+    expect(ledger_cell(page, "rloo", "ratio")).to_have_text("1")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_hostile_text_stays_text(open_page):
+    nasty = "</script><img src=x onerror=alert(1)>"
+    rollouts = Rollouts.from_lengths([1, 1], [1, 0], tokens=[[nasty], ["b"]], max_new_tokens=1)
+    page = open_page(TokenView(rollouts))
+    assert page.locator("img").count() == 0
+    expect(page.locator('[data-token="0,0"]').first).to_have_text(nasty)
+
+
+def test_a_run_is_turned_by_its_slider_and_played_to_its_end(open_page, tmp_path):
+    folder = tmp_path / "run" / "rollouts"
+    folder.mkdir(parents=True)
+    for step in (0, 5, 9):
+        shutil.copy(shipped(), folder / f"step-{step:05d}.jsonl")
+    lines = [json.dumps({"step": step, "reward": step / 10}) for step in range(10)]
+    (folder.parent / "log.jsonl").write_text("\n".join(lines))
+    page = open_page(RunViewer(folder.parent))
+    curve = page.locator("[data-line=reward]")
+    expect_number(curve, "data-at", 0.0)
+    page.get_by_label("recorded step").press("ArrowRight")
+    expect_number(curve, "data-at", 0.5)
+    page.get_by_role("button", name="play: the run").press("Enter")
+    expect_number(curve, "data-at", 0.9)
+    expect(page.get_by_role("button", name="play: the run")).to_be_visible()
+    expect(page.locator(".texts .text")).to_have_count(16)  # eight answers under two recipes
+
+
 @pytest.mark.parametrize("explorer", [
-    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1),
-], ids=["advantage", "difficulty", "clip"])  # fmt: skip
+    AdvantageExplorer([1, 0] * 8, group=[0] * 8 + [1] * 8), DifficultyExplorer(["mean", "maxrl", "mean/std", "pass@k"], size=64), ClipExplorer(advantage=-1), StepExplorer(ratio=1.4), KLExplorer(),
+], ids=["advantage", "difficulty", "clip", "step", "kl"])  # fmt: skip
 @pytest.mark.parametrize("width", [1200, 700])
 def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explorer, width):
     page = open_page(explorer, width)
@@ -290,7 +485,83 @@ def test_the_other_explorers_fit_the_page_and_no_text_overlaps(open_page, explor
     assert page.evaluate(OVERLAPS) == []
 
 
-@pytest.mark.parametrize("width", [1200, 700, 420])
+FRAMED = [
+    pytest.param(kind, preset, id=f"{kind.__name__}-{preset}")
+    for kind in (
+        AggregationExplorer,
+        AdvantageExplorer,
+        ClipExplorer,
+        DifficultyExplorer,
+        KLExplorer,
+    )
+    for preset in kind.PRESETS
+    if preset != "all estimators"
+]
+
+
+@pytest.mark.parametrize(("kind", "preset"), FRAMED)
+def test_a_preset_fits_a_frame_without_scrolling(open_page, kind, preset):
+    page = open_page(kind(preset=preset, compact=True), 680, 520)
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert page.evaluate(size) == [680, 520]
+    expect(page.locator(".caption")).to_have_text(kind.PRESETS[preset]["caption"])
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_a_preset_is_chosen_in_the_page_and_sets_what_it_names(open_page):
+    page = open_page(AdvantageExplorer())
+    expect(page.locator(".caption")).to_be_hidden()
+    page.get_by_label("start from").select_option("every answer right")
+    expect(page.locator("[data-estimator]")).to_have_count(5)
+    expect(page.locator(".note")).to_contain_text("every reward is equal")
+    page.get_by_label("start from").select_option("")
+    expect(page.locator(".caption")).to_be_hidden()
+
+
+def test_the_number_of_an_advantage_stands_at_the_end_of_its_bar_and_the_sum_in_the_page(open_page):
+    page = open_page(AdvantageExplorer([1, 0, 0, 0]), 390)
+    for i, beyond in ((0, lambda t, b: t["y"] < b["y"]), (1, lambda t, b: t["y"] > b["y"])):
+        cell = page.locator(f'[data-estimator="mean/std"] [data-row="{i}"]')
+        text = cell.locator("text").bounding_box()
+        assert beyond(text, cell.locator("rect").nth(1).bounding_box())
+    sums = page.locator("[data-estimator] > text:last-child").all()
+    assert all((box := s.bounding_box())["x"] + box["width"] <= 390 for s in sums)
+    assert page.locator(".cut").count() == 3  # REINFORCE++ 1.7, MaxRL 3, pass@2 2; middle 1
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_change_of_dapo_shows_its_own_sliders_in_the_frame(open_page, part):
+    page = open_page(DapoExplorer(part=part, compact=True), 680, 520)
+    assert page.evaluate("document.documentElement.scrollHeight") == 520
+    sliders = page.locator("input:visible")
+    assert sliders.count() == (2 if part in PARTS[:2] else 1)
+    before = page.locator(".note").inner_text()
+    sliders.first.press("ArrowRight")
+    expect(page.locator(".note")).not_to_have_text(before)
+    assert page.evaluate(OVERLAPS) == []
+    page.get_by_label("change", exact=True).select_option(PARTS[0])
+    expect(page.locator(".note")).to_contain_text("The room grows with the old probability")
+
+
+def test_the_policy_moves_by_key_and_at_the_reference_nothing_pulls(open_page):
+    page = open_page(KLExplorer(0.45, 0.5), 390)
+    pull = page.locator('[data-line="k3 in the loss"]')
+    expect_number(pull, "data-at", -0.05)  # forward KL: p - q
+    page.get_by_label("policy: probability of action 1").press("ArrowRight")
+    expect_number(pull, "data-at", 0.0)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("explorer", [ClipExplorer(), DifficultyExplorer()], ids=["clip", "weight"])
+@pytest.mark.parametrize("width", [1000, 800])
+def test_plots_side_by_side_begin_at_one_height_where_a_heading_wraps(open_page, explorer, width):
+    page = open_page(explorer, width)
+    boxes = [plot.bounding_box() for plot in page.locator(".plot").all()]
+    sections = [section.bounding_box() for section in page.locator("section").all()]
+    assert len({box["y"] for box in boxes}) == len({box["y"] for box in sections})
+
+
+@pytest.mark.parametrize("width", [1400, 700, 390])
 def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, width):
     page = open_page(
         AggregationExplorer(
@@ -300,6 +571,70 @@ def test_no_text_overlaps_another_and_nothing_is_wider_than_the_page(open_page, 
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(OVERLAPS) == []
+
+
+QUESTIONS = {
+    "choice": Predict("Which?", "the third", "Because.", choices=["first", "the third"]),
+    "number": Predict("How many?", 87.5, "Because.", unit="tokens"),
+    "bar": Predict("How much?", 87.5, "Because.", span=(0, 100), unit="%"),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_revealed_before_a_guess_or_show_me(open_page, kind, width):
+    page = open_page(QUESTIONS[kind], width)
+    root = page.locator(".grpo-explorer")
+    check, show = (page.get_by_role("button", name=n) for n in ("check my guess", "show me"))
+    check.press("Enter")  # without a guess it does nothing
+    for hidden in ("87.5", "Because.", "answer is"):
+        assert hidden not in root.aria_snapshot()
+        assert hidden not in root.inner_html()
+    show.press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(
+        "You looked without a guess. Because."
+    )
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_choice_is_made_and_checked_by_keyboard_and_stays_as_it_was_guessed(open_page):
+    page = open_page(QUESTIONS["choice"])
+    page.get_by_role("radio", name="first").press("Space")
+    page.get_by_role("button", name="check my guess").press("Enter")
+    shown = page.locator(".picture[role=status]")
+    expect(shown).to_contain_text("The answer is another one. Because.")
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+    page.get_by_role("radio", name="the third").click(force=True)
+    expect(page.get_by_role("radio", name="first")).to_be_checked()
+    expect(shown.locator("dd")).to_have_text(["first", "the third"])
+
+
+@pytest.mark.parametrize(
+    ("guess", "sentence"),
+    [
+        ("80", "Your guess is 7.5 tokens too low."),
+        ("90", "Your guess is near enough."),
+        ("87.5", "Your guess is exactly right."),
+        ("-3", "The sign is wrong: the answer is +87.5."),
+    ],
+)
+def test_a_number_is_typed_and_enter_checks_it(open_page, guess, sentence):
+    page = open_page(QUESTIONS["number"])
+    page.get_by_label("your guess").fill(guess)
+    page.get_by_label("your guess").press("Enter")
+    expect(page.locator(".picture[role=status]")).to_contain_text(f"{sentence} Because.")
+
+
+def test_a_bar_is_dragged_and_the_answer_stands_beside_it_on_the_same_scale(open_page):
+    page = open_page(QUESTIONS["bar"])
+    guess = drag(page, "your guess", 0.25)
+    assert 20 <= guess <= 30
+    page.get_by_label("your guess").press("ArrowRight")
+    page.get_by_role("button", name="check my guess").click()
+    bars = page.locator(".picture[role=status]").locator("i")
+    sizes = [bar.bounding_box()["width"] for bar in bars.all()]
+    assert sizes[0] / sizes[1] == pytest.approx((guess + 1) / 87.5, abs=0.01)
+    expect(page.locator(".picture[role=status]")).to_contain_text("too low")
 
 
 @pytest.fixture(scope="module")
@@ -471,28 +806,32 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(6)
-    kl, accumulation, dapo, toy, stepper, tokens = (
-        page.locator(".grpo-explorer").nth(i) for i in range(6)
-    )
-    picture = kl.locator("img")
-    before = picture.get_attribute("src")
-    kl.get_by_label("policy: probability of action 1").press("ArrowRight")
-    expect(picture).not_to_have_attribute("src", before)
+    expect(page.locator(".grpo-explorer")).to_have_count(2)
+    accumulation, toy = (page.locator(".grpo-explorer").nth(i) for i in range(2))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
-    )
-    eps = drag(dapo, "eps high", 0.5)
-    expect(dapo.locator("img")).to_have_attribute(
-        "alt", re.compile(rf"[.]01 may rise to {0.01 * (1 + eps):.4f}")
     )
     toy.get_by_label("play: the training").press("Enter")
     expect(toy.locator("img")).to_have_attribute("alt", re.compile("step [1-9][0-9]*:"))
     toy.get_by_label("pause: the training").click()
     expect(toy.get_by_label("play: the training")).to_be_visible()
-    stepper.get_by_label("token", exact=True).press("ArrowRight")
-    expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
-    tokens.locator("[data-token$=',3']").first.click()
-    expect(tokens.locator(".side p").first).to_have_text(re.compile("token 3$"))
-    expect(tokens.locator(".picked")).to_have_count(2)
+
+
+def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):
+    page = run_notebook("slow")
+    root, busy = page.locator(".grpo-explorer"), page.locator(".busy[role=status]")
+    expect(busy).to_be_empty()
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    assert busy.inner_text() == "computing …"  # at once: nothing is waited for
+    assert root.locator(".picture").inner_text() == "<n is 1>"
+    assert root.locator(".picture").get_attribute("aria-busy") == "true"
+    expect(root.locator(".picture")).to_have_text("<n is 2>")
+    expect(busy).to_be_empty()
+    expect(root.locator(".picture")).to_have_attribute("aria-busy", "false")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    page.get_by_label("n", exact=True).press("ArrowRight")
+    expect(root.locator(".picture")).to_have_text("<n is 3>")
+    assert busy.inner_text() == "computing …"  # the picture is of an earlier value
+    expect(root.locator(".picture")).to_have_text("<n is 4>")
+    expect(busy).to_be_empty()

@@ -235,19 +235,6 @@ def test_recorded_gap_of_grpo_excludes_zero_and_is_ten_times_that_of_dr_grpo_on_
     assert (control["mean"].abs() < 1).all()
 
 
-def test_the_entropy_fit_finds_the_law_it_is_given():
-    entropy = torch.linspace(0.1, 0.5, 9).double()
-    head = {"arm": "a", "warm": 0, "seed": 3}
-    table = pd.DataFrame(
-        [
-            {**head, "entropy": h, "pass_rate": 2.0 - 0.8 * 2.718281828459045**h}
-            for h in entropy.tolist()
-        ]
-    )
-    fit = analysis.entropy_fits(table).iloc[0]
-    assert (fit["a"], fit["b"], fit["r2"]) == pytest.approx((0.8, 2.0, 1.0))
-
-
 def test_the_picture_of_the_lab_shows_the_numbers_of_its_table():
     from grpo_edu.plots import lm as plots
 
@@ -260,6 +247,9 @@ def test_the_picture_of_the_lab_shows_the_numbers_of_its_table():
     ]
     shown = [line.get_xdata() for line in axes[3].lines if len(line.get_xdata()) == 5]
     assert sorted(x for xs in shown for x in xs) == pytest.approx(sorted(ends["gap"]))
-    curve = next(line for line in axes[2].lines if line.get_label() == "Dr. GRPO: constant")
     means = runs.loc[runs["arm"] == "dr_grpo"].groupby("step")["gap"].mean()
-    assert list(curve.get_ydata()) == pytest.approx(means.tolist())
+    assert any(
+        list(line.get_ydata()) == pytest.approx(means.tolist())
+        for line in axes[2].lines
+        if len(line.get_ydata()) == len(means)
+    )

@@ -184,7 +184,7 @@ def test_a_run_is_not_overwritten(finished):
 
 
 def test_questions_of_a_pool_repeat_only_when_they_must():
-    pool = [tasks.Question(str(i), str(i)) for i in range(5)]
+    pool = [tasks.Problem(str(i), str(i)) for i in range(5)]
     draw = tasks.drawn_from(pool)
     source = torch.Generator().manual_seed(0)
     assert sorted(q.prompt for q in draw(5, 0, source)) == list("01234")

@@ -46,5 +46,15 @@ def test_every_code_cell_is_short_and_every_widget_has_a_picture(path):
         assert len(cell.source.splitlines()) <= 15, cell.source
         for output in cell.outputs:
             data = output.get("data", {})
+            if "<details>" in "".join(data.get("text/html", "")):  # a question with a folded answer
+                continue
             if "application/vnd.jupyter.widget-view+json" in data:
                 assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
+
+
+def test_a_predicted_output_and_the_source_of_its_question_are_folded():
+    cells = build().source(HERE / "src" / "04_difficulty_bias.py").cells
+    folded = [cell.metadata.get("jupyter") for cell in cells]
+    at = next(i for i, cell in enumerate(cells) if "Predict(" in cell.source)
+    assert folded[at : at + 2] == [{"source_hidden": True}, {"outputs_hidden": True}]
+    assert [f for f in folded if f] == folded[at : at + 2]

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 
 from grpo_edu import Rollouts, read_completions, recipe, token_weights
 from grpo_edu.plots.heatmap import DRAWN_ROWS, weight_map
-from grpo_edu.plots.report import report
 from grpo_edu.plots.text import weights_on_text
-from grpo_edu.weights import Push
 
 GRPO = recipe("grpo").but("grpo", kl=None)
 THREE = Rollouts.from_lengths([2, 2, 8], [1, 0, 0], ratio=[1.5, 1.0, 1.0], max_new_tokens=10)
@@ -73,10 +70,8 @@ def test_of_ten_thousand_completions_a_few_are_drawn_and_the_text_says_what_is_l
     assert text.count('class="row"') == DRAWN_ROWS
     assert all(f">completion {number} " in text for number in (0, 5000, 9999))
     for place in (text, figure.get_supxlabel()):
-        assert "256 of 10,000 completions are drawn" in place
-        assert f"grpo {held:.3g} %" in place
-    table = pd.DataFrame({"completion": range(10_000)})
-    assert report([Push.of(GRPO, many)], table).count("<tr>") < 300
+        assert "256 of 10,000 completions are drawn" in place.replace("\n", " ")
+        assert f"GRPO {held:.3g} %" in place.replace("\n", " ")
 
 
 def test_text_is_escaped_and_tokens_carry_sign_clip_and_mask():

@@ -60,7 +60,7 @@ def _draw(verdict: Verdict, out: Path) -> None:
         raise ValueError(f"out is {out}: expected a name that ends in .png or .html.")
     from ..files import replacing
     from ..plots.heatmap import weight_map
-    from ..plots.report import verdict_page
+    from ..plots.verdict_page import verdict_page
 
     recipes, rollouts = verdict.example()
     picture = weight_map(recipes, rollouts, title=verdict.headline(), relative=True)

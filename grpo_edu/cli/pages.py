@@ -54,7 +54,9 @@ def lab(
 def export_html(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="aggregation, advantage, difficulty, clip; all where none is given."),
+        typer.Argument(
+            help="aggregation, advantage, difficulty, clip, kl, dapo, stepper; none: all."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explorers"),
 ) -> None:
@@ -76,37 +78,78 @@ def figures(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Write nothing; exit 1 where a committed figure is no longer true."
+            "--check",
+            help="Write nothing; exit 1 where a committed figure or the gallery is no longer true.",
         ),
+    ] = False,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Write only the pages of the gallery.")
     ] = False,
     format_: Annotated[
         list[str] | None, typer.Option("--format", help="svg, png or pdf; may be repeated.")
+    ] = None,
+    width: Annotated[
+        str | None,
+        typer.Option(
+            help="`6.5in`, `16cm`, `160mm` or `468pt`: laid out anew, type keeps its size."
+        ),
+    ] = None,
+    theme: Annotated[str, typer.Option(help="light or dark pages.")] = "light",
+    style: Annotated[
+        Path | None, typer.Option(help="A matplotlib style sheet of your own, applied last.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write to, or to check.")] = Path("figures"),
 ) -> None:
     """Draw the named figures with the data they show, or check the committed ones.
 
-    Example: `grpo-edu figures clip_objective --format pdf --out /tmp/figures`
-    """
-    from ..figures import registry
+    With a width, the dark theme or a style, pictures are drawn from the recorded data, for a paper
+    or a slide; the gallery is left alone.
 
-    chosen = registry.named(names or [])
+    Example: `grpo-edu figures clip_objective --format pdf --width 6.5in --out paper`
+    """
+    from ..figures import gallery as pages
+    from ..figures import registry
+    from ..figures.layout import AS_COMMITTED, FORMATS, layout_of
+
+    selected = registry.named(names or [])
     formats = format_ or ["svg", "png"]
-    if set(formats) - set(registry.FORMATS):
-        raise ValueError(f"format is {', '.join(formats)}: expected {', '.join(registry.FORMATS)}.")
+    if set(formats) - set(FORMATS):
+        raise ValueError(f"format is {', '.join(formats)}: expected {', '.join(FORMATS)}.")
+    layout = layout_of(width, theme, style)
     if list_:
-        for figure in chosen:
+        for figure in selected:
             typer.echo(f"{figure.name}  [{figure.level}]  {figure.title}")
-        return
-    if check:
-        problems = [problem for figure in chosen for problem in registry.check(figure, out)]
-        for problem in problems:
-            typer.echo(f"failed: {problem}", err=True)
-        if problems:
-            raise typer.Exit(1)
-        typer.echo(f"{len(chosen)} figures are as the code draws them.")
-        return
-    for figure in chosen:
-        typer.echo("wrote " + ", ".join(map(str, registry.write(figure, out, formats))))
-    if not names:
-        typer.echo(f"wrote {registry.gallery(out)}")
+    elif check:
+        problems = [problem for figure in selected for problem in registry.check(figure, out)]
+        _fail_on(problems + ([] if names else pages.check(out)))
+        typer.echo(f"{len(selected)} figures are as the code draws them.")
+    elif gallery:
+        typer.echo("wrote " + ", ".join(map(str, pages.write(out))))
+    elif layout != AS_COMMITTED:
+        for figure in selected:
+            written = registry.draw_as(figure, figure.table(), _own_folder(out), formats, layout)
+            typer.echo("wrote " + ", ".join(map(str, written)))
+    else:
+        for figure in selected:
+            typer.echo("wrote " + ", ".join(map(str, registry.write(figure, out, formats))))
+        if not names:
+            typer.echo("wrote " + ", ".join(map(str, pages.write(out))))
+
+
+def _fail_on(problems: list[str]) -> None:
+    for problem in problems:
+        typer.echo(f"failed: {problem}", err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _own_folder(out: Path) -> Path:
+    """A folder that is not that of the committed pictures."""
+    from ..figures.registry import COMMITTED
+
+    if out.resolve() == COMMITTED:
+        raise ValueError(
+            f"out is {out}, the folder of the committed pictures: --width, --theme and --style "
+            "would replace them. Give another folder with --out."
+        )
+    return out

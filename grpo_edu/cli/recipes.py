@@ -173,10 +173,11 @@ def weights(
         typer.echo(aligned(side_by_side, ["completion", "group"]))
     if out is not None:
         from ..files import replacing
-        from ..plots.report import report
+        from ..plots.lens import push_lens
 
         with replacing(out) as target:
-            target.write_text(report(pushes, side_by_side), encoding="utf-8")
+            page = push_lens(pushes, side_by_side, micro_batch)
+            target.write_text(page, encoding="utf-8")
         typer.echo(f"wrote {out}", err=True)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-import numpy as np
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
+from ..completions import read_completions
 from ..objective.advantages import given
 from ..objective.aggregation import constant, sequence_mean, step_token_mean
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.heatmap import draw_map
-from ..plots.style import COLOURS, new_figure
+from ..plots.style import UP, WIDTH, ink, look, new_figure, note, symmetric
+from ..plots.tokens import draw_answers
 from ..rollouts import Rollouts
-from ..weights import ledger, token_weights
+from ..weights import Push, token_weights
 from .registry import figure
 
 # --- two right answers
@@ -51,64 +53,84 @@ def strips_data() -> pd.DataFrame:
     data=strips_data,
 )
 def aggregation_strips(table: pd.DataFrame) -> Figure:
-    """One strip per aggregation: bars per token, the number written once per completion, the share
-    beside it."""
-    picture = new_figure(8.0, 4.6)
-    panels = picture.subplots(3, 2, sharex="col", sharey=True, width_ratios=[4, 7])
-    for row, (name, part) in enumerate(table.groupby("aggregation", sort=False)):
-        for i, (_, line) in enumerate(part.groupby("completion")):
-            panel = panels[row, i]
-            panel.bar(line.position, line.weight, width=0.85, color=COLOURS[i])
-            panel.axhline(0, color="#666666", linewidth=0.6)
+    """One strip per aggregation: bars per token, push and share written once per answer."""
+    picture = new_figure(WIDTH, 4.8)
+    panels = picture.subplots(3, 1, sharex=True, sharey=True)
+    starts = (0, 6)
+    for panel, (name, part) in zip(panels, table.groupby("aggregation", sort=False), strict=True):
+        for start, (_, line) in zip(starts, part.groupby("completion"), strict=True):
+            panel.bar(start + line.position, line.weight, width=0.86, color=UP)
             share = 100 * line.weight.sum() / part.weight.sum()
-            label = f"push {line.weight.iloc[0]:.4f} per token, share {share:.0f} %"
-            panel.text(0.02, 0.9, label, transform=panel.transAxes, fontsize=8, va="top")
-        panels[row, 0].set_title(str(name))
-        panels[row, 0].set_ylim(0, 0.33)
-        panels[row, 0].set_ylabel("weight")
-    for column, length in enumerate((4, 7)):
-        panels[2, column].set_xlabel(f"token position ({length} tokens, A = 2)")
+            label = f"{line.weight.iloc[0]:.3f} per token, {share:.0f} % of the step"
+            panel.text(start - 0.43, line.weight.iloc[0] + 0.015, label)
+        panel.set_title(str(name))
+        panel.set_ylabel("push")
+    panels[-1].set(
+        ylim=(0, 0.33),
+        xticks=[1.5, 9],
+        xticklabels=["right answer of 4 tokens", "right answer of 7 tokens"],
+    )
+    panels[-1].tick_params(axis="x", length=0)
     return picture
 
 
-# --- three completions under three recipes
+# --- one prompt, four answers, three recipes
 
-THREE = Rollouts.from_lengths([2, 2, 8], rewards=[1, 0, 0], max_new_tokens=10)
-SHOWN = (recipe("grpo").but("grpo", kl=None), recipe("dr_grpo"), recipe("dapo"))
+ANSWERS = [39, 34, 33, 38]  # of the shipped file, "What is 4 + 4?": right, right, wrong, wrong
+LOSSES = {
+    "grpo": "each answer averaged over its own tokens",
+    "dr_grpo": "every token divided by one constant",
+    "dapo": "averaged over all tokens of the prompt",
+}
 
 
-def three_data() -> pd.DataFrame:
-    """The ledger of three completions, one right and two wrong, under GRPO, Dr. GRPO and DAPO."""
-    return pd.concat([ledger(r, THREE).assign(recipe=r.name) for r in SHOWN], ignore_index=True)
-
-
-def _panel(part: pd.DataFrame) -> dict[str, np.ndarray]:
-    """What ``draw_map`` draws of the ledger of one recipe."""
-    push = part.pivot(index="completion", columns="position", values="push").to_numpy()
-    stopped = part.assign(stopped=(part.gate == 0) & (part.advantage != 0))
-    clipped = stopped.pivot(index="completion", columns="position", values="stopped")
-    total = np.nansum(push, axis=1)
-    return {
-        "mask": ~np.isnan(push),
-        "push": push,
-        "clipped": clipped.eq(True).to_numpy(),
-        "mean": total / (~np.isnan(push)).sum(axis=1),
-        "share": total / np.nansum(np.abs(push)),
-    }
+def text_data() -> pd.DataFrame:
+    """Push and share of every token of four answers to one prompt under GRPO, Dr. GRPO and
+    DAPO, with its text."""
+    answers = read_completions()[torch.tensor(ANSWERS)]
+    texts: Any = answers.tokens
+    rows = []
+    for name in LOSSES:
+        push = Push.of(recipe(name).but(name, kl=None), answers)
+        for i, t in answers.mask.nonzero().tolist():
+            place = {"recipe": name, "answer": i, "reward": answers.reward[i].item()}
+            token = {"token": texts[i][t].replace("\n", "↵")}
+            numbers = {"push": push.token[i, t].item(), "share": push.share[i, t].item()}
+            rows.append(place | token | numbers)
+    return pd.DataFrame(rows)
 
 
 @figure(
-    title="Wrong answers: under GRPO a token of the long one is pushed a quarter as hard",
+    title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all tokens "
+    "alike",
     level="exact",
-    alt="Heat maps of gradient weight for completions of 2, 2 and 8 tokens, the first right. "
-    "GRPO: +0.192, -0.096 and -0.024 per token; Dr. GRPO and DAPO: the same push on every wrong "
-    "token, and four times the share for the long one.",
-    answers="where the length bias is: Dr. GRPO (arXiv 2503.20783) §3.1; coverage rows 29 and 36",
-    data=three_data,
+    caption="exact, on policy, without KL; answers sampled from SmolLM2-135M",
+    alt="Four sampled answers to What is 4 + 4, two right and two wrong, one of each short and one "
+    "long, each token coloured by its push, orange up and purple down. Under GRPO every answer "
+    "holds 25 percent of the step, so a token of 7 gets 3.6 percent and one of 27 gets 0.9. "
+    "Under Dr. GRPO and DAPO every token gets 1.6 percent, and long answers hold most.",
+    answers="what GRPO, Dr. GRPO and DAPO do to a token; coverage rows 29 and 36",
+    data=text_data,
+    dark=True,
 )
-def weight_map_three_completions(table: pd.DataFrame) -> Figure:
-    """The ledger as a heat map, one panel per recipe."""
-    parts = [part for _, part in table.groupby("recipe", sort=False)]
-    rows = parts[0].groupby("completion")
-    completions = Rollouts.from_lengths(rows.size().tolist(), rows.reward.first().tolist())
-    return draw_map(SHOWN, completions, [_panel(part) for part in parts])
+def push_on_one_prompt(table: pd.DataFrame) -> Figure:
+    """The answers as text, once per recipe, coloured by push relative to the recipe's total."""
+    picture = new_figure(WIDTH, 4.5)
+    panels = picture.subplots(1, 3, sharex=True, sharey=True)
+    norm = symmetric(100 * table.share)
+    whole = table.groupby("recipe").push.apply(lambda push: push.abs().sum())
+    for panel, (name, words) in zip(panels, LOSSES.items(), strict=True):
+        part = table[table.recipe == name]
+        texts = [(answer.token, 100 * answer.share) for _, answer in part.groupby("answer")]
+        tops = draw_answers(panel, texts, norm)
+        panel.set_title(look(name).label, pad=28, color=look(name).colour, fontsize=12)
+        scale = f"{words}.\nTotal push: {whole[name]:.2f}"
+        note(panel, 0, 1.02, scale, va="bottom", fontsize=8)
+    note(panels[0], -0.03, 1.02, "“What is\n4 + 4?”", ha="right", va="bottom", color=ink())
+    answers = table[table.recipe == "grpo"].groupby("answer")
+    labels = [
+        f"{'right' if good else 'wrong'},\n{size} tokens"
+        for good, size in zip(answers.reward.first() > 0, answers.size(), strict=True)
+    ]
+    panels[0].set_yticks(tops, labels, va="top")
+    return picture

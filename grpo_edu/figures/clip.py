@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 import torch
@@ -12,7 +13,19 @@ from ..objective import axes, rewards
 from ..objective.aggregation import sequence_sum
 from ..objective.catalog import recipe
 from ..objective.surrogates import EXAMPLES, cispo, ppo_clip
-from ..plots.style import COLOURS, MARKERS, new_figure
+from ..plots.style import (
+    DASHES,
+    RECIPES,
+    SERIES,
+    WIDTH,
+    Look,
+    look,
+    name_line,
+    new_figure,
+    note,
+    rule,
+    tint,
+)
 from ..rollouts import Rollouts
 from ..weights import token_weights
 from .registry import figure
@@ -23,7 +36,18 @@ SHOWN = {
     "CISPO, cap 1.28": partial(cispo, low=0.0, high=1.28),
     "SAPO, 1.0 / 1.05": EXAMPLES["SAPO"],
 }
-LINES = ("-", "--", "-.", ":")
+CURVES = dict(
+    zip(
+        SHOWN,
+        (
+            RECIPES["ppo"]._replace(label="PPO, GRPO"),
+            RECIPES["dapo"]._replace(label="clip-higher"),
+            RECIPES["cispo"],
+            RECIPES["sapo"],
+        ),
+        strict=True,
+    )
+)
 
 
 def clip_data() -> pd.DataFrame:
@@ -53,10 +77,10 @@ def clip_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Two of six cells lose their gradient: a good token above the band, a bad token below it",
+    title="The clip ends the push of a good token above its band, and of a bad one below it",
     level="exact",
-    caption="exact (autograd); CISPO's objective depends on log π, so only its gradient is drawn",
-    alt="Objective and gradient against the importance ratio. PPO's gradient is zero above 1.2 "
+    caption="exact (autograd); band 0.8 to 1.2, clip-higher to 1.28, CISPO capped at 1.28",
+    alt="Gradient against the importance ratio. PPO's gradient is zero above 1.2 "
     "for a positive advantage and below 0.8 for a negative one; clip-higher moves the first edge "
     "to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
     answers="rlhf-book, chapter on policy gradients, figure of the PPO clip; coverage rows 6 and "
@@ -64,26 +88,24 @@ def clip_data() -> pd.DataFrame:
     data=clip_data,
 )
 def clip_objective(table: pd.DataFrame) -> Figure:
-    """Objective above, gradient below; good token left, bad token right."""
-    picture = new_figure(8.0, 5.2)
-    panels = picture.subplots(2, 2, sharex=True, sharey="row")
-    headings = {1.0: "A = +1, push up", -1.0: "A = −1, push down"}
-    for column, (sign, heading) in enumerate(headings.items()):
+    """Gradient by log π against the ratio: good token left, bad token right."""
+    picture = new_figure(WIDTH, 4.2)
+    panels = picture.subplots(1, 2, sharex=True)
+    for panel, sign in zip(panels, (1.0, -1.0), strict=True):
         part = table.loc[table.advantage == sign]
-        for k, (name, choice) in enumerate(SHOWN.items()):
+        panel.axvspan(0.8, 1.2, color=tint(), zorder=0)
+        for k, (name, of) in enumerate(CURVES.items()):
             line = part.loc[part.surrogate == name]
-            style = {"color": COLOURS[k], "linestyle": LINES[k], "linewidth": 1.8}
-            if axes.function_of(choice) is not cispo:
-                panels[0, column].plot(line.ratio, line.objective, label=name, **style)
-            panels[1, column].plot(line.ratio, line.gradient, label=name, **style)
-        panels[0, column].set_title(heading)
-        panels[1, column].set_xlabel("importance ratio ρ")
-        for panel in panels[:, column]:
-            for kink in (0.8, 1.2, 1.28):
-                panel.axvline(kink, color="#bbbbbb", linewidth=0.6, zorder=0)
-    panels[0, 0].set_ylabel("objective of the token")
-    panels[1, 0].set_ylabel("gradient by log π")
-    panels[1, 0].legend(loc="lower left")
+            style: dict[str, Any] = {"color": of.colour, "linestyle": DASHES[k], "linewidth": 2}
+            panel.plot(line.ratio, line.gradient, **style)
+            if sign > 0:
+                name_line(panel, line.ratio, line.gradient, of.label, of.colour)
+        rule(panel)
+        low, high = (-0.15, 1.6) if sign > 0 else (-2.0, 0.2)
+        panel.set(xlabel="importance ratio ρ", ylim=(low, high))
+        panel.set_title("advantage +1: pushed up" if sign > 0 else "advantage −1: pushed down")
+        note(panel, 0.43, 0.02 if sign < 0 else 0.94, "band", ha="center")
+    panels[0].set_ylabel("gradient by log π")
     return picture
 
 
@@ -111,17 +133,26 @@ def overlong_data() -> pd.DataFrame:
 )
 def overlong_penalty(table: pd.DataFrame) -> Figure:
     """One line."""
-    picture = new_figure(6.0, 3.2)
+    picture = new_figure(WIDTH, 3.6)
     panel = picture.subplots()
-    panel.plot(table.length, table.penalty, color=COLOURS[0], linewidth=2)
+    panel.axvspan(16384, 20480, color=tint(), zorder=0)
+    panel.plot(table.length, table.penalty, color=RECIPES["dapo"].colour, linewidth=2.4)
     for x, y, label in (
-        (16384, 0, "16384: nothing yet"),
-        (18432, -0.5, "18432: −½"),
-        (20480, -1, "20480: −1"),
+        (16384, 0, "16,384 tokens: 0"),
+        (18432, -0.5, "18,432 tokens: −½"),
+        (20480, -1, "20,480 tokens: −1"),
     ):
-        panel.plot(x, y, "o", color=COLOURS[2])
-        panel.annotate(label, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
-    panel.set(xlabel="tokens of the completion", ylabel="added to the reward")
+        panel.plot(x, y, RECIPES["dapo"].marker, color=RECIPES["dapo"].colour, markersize=7)
+        how: dict[str, Any] = {"xytext": (-9, -11), "textcoords": "offset points", "ha": "right"}
+        panel.annotate(label, (x, y), **how)
+    note(panel, 0.555, 0.96, "the last 4,096 tokens before the limit", ha="center", va="top")
+    panel.set(
+        xlabel="tokens of the completion",
+        ylabel="added to the reward",
+        ylim=(-1.15, 0.25),
+        xticks=[14000, 16384, 18432, 20480, 22000],
+        xticklabels=["14,000", "16,384", "18,432", "20,480", "22,000"],
+    )
     return picture
 
 
@@ -129,6 +160,7 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
 
 ON_POLICY = Rollouts.from_lengths([3, 12, 6, 24], [1, 0, 0, 1], max_new_tokens=24)
 SEQUENCES = {name: recipe(name) for name in ("grpo", "gspo", "gmpo", "luspo")}
+SUMS = {"grpo, sequence sum": Look("sequence sum", SERIES[5], "+")}
 SEQUENCES["grpo, sequence sum"] = recipe("grpo").but(aggregation=sequence_sum)
 
 
@@ -156,23 +188,36 @@ def equivalence_data() -> pd.DataFrame:
 )
 def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:
     """Push against length, one marker per loss."""
-    picture = new_figure(6.6, 3.6)
+    picture = new_figure(WIDTH, 4.0)
     panel = picture.subplots()
-    for k, (name, part) in enumerate(table.groupby("loss", sort=False)):
+    together = {
+        "grpo": Look("GRPO = GSPO = GMPO: falls like 1/|o|", RECIPES["grpo"].colour, "o"),
+        "luspo": Look("LUSPO = sequence sum: the same at any length", *RECIPES["luspo"][1:]),
+    }
+    for name, part in table.assign(push=table.push.abs()).groupby("loss", sort=False):
         part = part.sort_values("length")
-        style = {
-            "marker": MARKERS[k],
-            "color": COLOURS[k],
-            "markersize": 11 - 2 * k,
-            "fillstyle": "none",
-            "linestyle": "none",
-            "markeredgewidth": 1.6,
-        }
-        panel.plot(part.length, part.push.abs(), label=str(name), **style)
+        if of := together.get(str(name)):
+            panel.plot(part.length, part.push, color=of.colour, linewidth=5, alpha=0.3)
+            panel.text(3.3, part.push.iloc[0] * 1.2, of.label)
+        style = SUMS.get(str(name)) or look(str(name))
+        panel.plot(
+            part.length,
+            part.push,
+            style.marker,
+            color=style.colour,
+            markersize=13 if name in together else 8,
+            fillstyle="none" if name in together else "full",
+            label=style.label,
+        )
     panel.set(
-        xlabel="tokens of the completion", ylabel="|push| on a token", yscale="log", xscale="log"
+        xlabel="tokens of the completion (log)",
+        ylabel="size of the push on a token (log)",
+        yscale="log",
+        xscale="log",
+        ylim=(0.006, 0.5),
     )
     panel.set_xticks([3, 6, 12, 24], ["3", "6", "12", "24"])
+    panel.set_yticks([0.01, 0.1], ["0.01", "0.1"])
     panel.minorticks_off()
-    panel.legend()
+    panel.legend(loc="lower left", ncols=2)
     return picture

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import matplotlib
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
@@ -24,7 +23,17 @@ from ..objective.advantages import (
 )
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import COLOURS, MARKERS, new_figure
+from ..plots.style import (
+    GREY,
+    RECIPES,
+    SERIES,
+    WIDTH,
+    Look,
+    name_line,
+    new_figure,
+    note,
+    rule,
+)
 from ..rollouts import Rollouts
 from ..theory import kl as exact_kl
 from ..theory.difficulty import (
@@ -73,71 +82,66 @@ def advantage_data() -> pd.DataFrame:
 )
 def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
-    picture = new_figure(9.4, 3.6)
+    picture = new_figure(WIDTH, 4.6)
     panels = picture.subplots(1, 2, sharey=True)
-    for panel, column, heading in zip(
-        panels, ("right", "wrong"), ("a right completion", "a wrong completion"), strict=True
-    ):
-        for k, (name, line) in enumerate(table.groupby("estimator", sort=False)):
-            panel.plot(
-                line.correct,
-                line[column],
-                label=name,
-                color=COLOURS[k],
-                marker=MARKERS[k],
-                markersize=4,
-            )
-        panel.axhline(0, color="#666666", linewidth=0.6)
-        panel.set_ylim(-3.3, 4.3)
+    looks = dict(zip(ESTIMATORS, ("grpo", "dr_grpo", "rloo", "maxrl", "pass@k"), strict=True))
+    for panel, column in zip(panels, ("right", "wrong"), strict=True):
+        for name, line in table.dropna(subset=[column]).groupby("estimator", sort=False):
+            style = RECIPES[looks[str(name)]]
+            of: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markersize": 5}
+            panel.plot(line.correct, line[column], **of)
+            if column == "wrong":
+                name_line(panel, line.correct, line[column], str(name), style.colour)
+        rule(panel)
         panel.set(
-            title=heading,
-            xlabel=f"completions of the prompt that are right, of {G}",
+            title=f"advantage of a {column} answer",
+            xlabel=f"right answers of {G}",
             xticks=range(0, G + 1),
+            xlim=(-0.3, G + 0.3),
         )
-    panels[0].set_ylabel("advantage")
-    picture.legend(*panels[1].get_legend_handles_labels(), loc="outside right center")
+    panels[0].set(ylabel="advantage", ylim=(-3.5, 9.6))
     alone = table[table.correct == 1].set_index("estimator").right
     lone, centred = (alone[name] for name in list(ESTIMATORS)[:2])
-    panels[0].annotate(
-        f"lone success: {lone:.1f} against {centred:.1f}", (1, lone), (2.2, lone - 0.1), fontsize=8
-    )
+    text = f"a lone success: advantage {lone:.1f}\nwith the std, {centred:.1f} without"
+    panels[0].text(3.2, 4.5, text)
     return picture
 
 
 # --- the weight of a prompt
 
 STD = Recipe(baseline=group_mean, scale=partial(group_std, ddof=0, eps=0.0))
-VIRIDIS = matplotlib.colormaps["viridis"]
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A line of the figure: w and h as functions of the pass rate, and its look."""
+    """A line of the figure: w and h as functions of the pass rate, and its look; lines of the
+    std are paler for small groups."""
 
     weight: Callable[[float], float]
     objective: Callable[[float], float]
-    colour: Any
-    linestyle: str
+    look: Look
+    alpha: float = 1.0
+    linestyle: str = "-"
 
 
-def _of_recipe(scheme: Recipe, size: int, colour: str) -> Scheme:
-    w, h = (partial(f, scheme, size=size) for f in (weight_at, objective))
-    return Scheme(w, h, colour, "-.")
+def _of_recipe(name: str, size: int) -> Scheme:
+    w, h = (partial(f, recipe(name), size=size) for f in (weight_at, objective))
+    return Scheme(w, h, RECIPES[name], linestyle="-.")
 
 
 def _of_std(size: int, k: int) -> Scheme:
     w = partial(std_weight, size=size)
     h = partial(objective, STD, size=size)
-    return Scheme(w, h, VIRIDIS(k / 7), "-")
+    return Scheme(w, h, RECIPES["grpo"], 0.4 + 0.1 * k)
 
 
 SCHEMES = {
     **{f"std, G = {size}": _of_std(size, k) for k, size in enumerate((2, 3, 4, 8, 16, 64))},
     "std, G = ∞": Scheme(
-        infinite_std_weight, lambda p: 2 * math.asin(math.sqrt(p)), VIRIDIS(6 / 7), "--"
+        infinite_std_weight, lambda p: 2 * math.asin(math.sqrt(p)), RECIPES["grpo"], 1.0, "--"
     ),
-    "RLOO": _of_recipe(recipe("rloo"), 8, COLOURS[2]),
-    "MaxRL, G = 16": _of_recipe(recipe("maxrl"), 16, COLOURS[1]),
+    "RLOO": _of_recipe("rloo", 8),
+    "MaxRL, G = 16": _of_recipe("maxrl", 16),
 }
 
 
@@ -145,7 +149,8 @@ def weight_data() -> pd.DataFrame:
     """w_G(p) and h_G(p) of the std at several G, the infinite picture, and RLOO and MaxRL beside
     it."""
     rows = []
-    for p in [0.005, 0.01, 0.02, 0.05, *[k / 20 for k in range(2, 19)], 0.95, 0.98, 0.99, 0.995]:
+    for logit in range(-26, 27):
+        p = 1 / (1 + math.exp(-logit / 5))
         for name, scheme in SCHEMES.items():
             values = {"weight": scheme.weight(p), "objective": scheme.objective(p)}
             rows.append({"scheme": name, "p": p, **values})
@@ -165,19 +170,29 @@ def weight_data() -> pd.DataFrame:
 )
 def prompt_weight(table: pd.DataFrame) -> Figure:
     """w left, on log axes; h right."""
-    picture = new_figure(9.4, 4.0)
+    picture = new_figure(WIDTH, 4.3)
     left, right = picture.subplots(1, 2)
     for name, scheme in SCHEMES.items():
         line = table[table.scheme == name]
-        style = {"color": scheme.colour, "linestyle": scheme.linestyle, "linewidth": 1.6}
-        left.plot(line.p, line.weight, label=name, **style)
+        style: dict[str, Any] = {
+            "color": scheme.look.colour,
+            "linestyle": scheme.linestyle,
+            "alpha": scheme.alpha,
+        }
+        left.plot(line.p, line.weight, **style)
         right.plot(line.p, line.objective, **style)
+        name_line(left, line.p, line.weight, name, scheme.look.colour)
+        name_line(right, line.p, line.objective, name, scheme.look.colour)
     left.set(
-        yscale="log", xlabel="pass rate p of the prompt", ylabel="expected weight w of the prompt"
+        yscale="log",
+        ylim=(0.8, 20),
+        yticks=[1, 2, 5, 10, 20],
+        yticklabels=["1", "2", "5", "10", "20"],
+        xlabel="pass rate p of the prompt",
+        title="expected weight w of the prompt (log)",
     )
-    left.legend(ncols=2, fontsize=7, loc="upper center")
-    left.set_ylim(0.3, 40)
-    right.set(xlabel="pass rate p of the prompt", ylabel="objective h that is climbed, h' = w")
+    left.minorticks_off()
+    right.set(xlabel="pass rate p of the prompt", title="the objective h that is climbed, h′ = w")
     return picture
 
 
@@ -207,32 +222,27 @@ def silent_group_data() -> pd.DataFrame:
 )
 def silent_groups(table: pd.DataFrame) -> Figure:
     """Heat map with the number in each cell."""
-    grid = table.pivot(index="G", columns="p", values="silent")
-    picture = new_figure(8.6, 3.4)
+    grid = 100 * table.pivot(index="G", columns="p", values="silent")
+    picture = new_figure(WIDTH, 3.8)
     panel = picture.subplots()
     image = panel.imshow(
-        grid.values, cmap="cividis_r", vmin=0, vmax=1, aspect="auto", origin="lower"
+        grid.values, cmap="cividis_r", vmin=0, vmax=100, aspect="auto", origin="lower"
     )
-    for y in range(grid.shape[0]):
-        for x in range(grid.shape[1]):
-            value = grid.values[y, x]
-            panel.text(
-                x,
-                y,
-                f"{100 * value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if value > 0.55 else "black",
-            )
+    for y, row in enumerate(grid.values):
+        for x, value in enumerate(row):
+            colour = "white" if value > 55 else "#1f2328"
+            panel.text(x, y, f"{value:.0f}", ha="center", va="center", color=colour)
     panel.set(
         xticks=range(grid.shape[1]),
         xticklabels=[f"{p:g}" for p in grid.columns],
         yticks=range(grid.shape[0]),
         yticklabels=list(grid.index),
+        xlabel="pass rate of the prompt",
+        ylabel="group size G",
     )
-    panel.set(xlabel="pass rate of the prompt", ylabel="group size G")
-    picture.colorbar(image, ax=panel, label="chance of no signal")
+    panel.tick_params(length=0)
+    panel.spines[:].set_visible(False)
+    picture.colorbar(image, ax=panel, label="groups without a signal, %")
     return picture
 
 
@@ -274,18 +284,18 @@ def kl_data() -> pd.DataFrame:
 )
 def kl_estimators(table: pd.DataFrame) -> Figure:
     """Bars of value and of gradient."""
-    picture = new_figure(8.6, 3.6)
+    picture = new_figure(WIDTH, 4.0)
     panels = picture.subplots(1, 2, sharey=True)
-    colours = [COLOURS[4 if name in TRUE_KL else 0] for name in table.estimator]
+    colours = [GREY if name in TRUE_KL else SERIES[2] for name in table.estimator]
     for panel, column, label in zip(
-        panels,
-        ("value", "gradient"),
-        ("expected value", "expected gradient by the first logit"),
-        strict=True,
+        panels, ("value", "gradient"), ("value", "gradient by the first logit"), strict=True
     ):
-        panel.barh(table.estimator, table[column], color=colours)
+        panel.barh(table.estimator, table[column], color=colours, height=0.65)
         for y, x in enumerate(table[column]):
-            panel.text(x + 0.005, y, f"{x:.4f}", va="center", fontsize=8)
-        panel.set(xlabel=label, xlim=(0, 0.6))
+            panel.text(x + 0.008, y, f"{x:.3f}", va="center")
+        panel.set(title=f"expected {label}", xlim=(0, 0.6), xlabel="nats")
+        panel.tick_params(axis="y", length=0)
+    panels[1].set_xlabel("nats per unit of the logit")
     panels[0].invert_yaxis()
+    note(panels[1], 0.99, 0.9, "grey: the two KLs themselves", ha="right")
     return picture

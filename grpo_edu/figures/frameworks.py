@@ -6,8 +6,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..frameworks.effective import effective_table
-from ..plots.style import DOWN, UP, new_figure
+from ..plots.style import DOWN, GREY, UP, WIDTH, ink, new_figure, quiet, rule, tint
 from .registry import figure
+
+WRITTEN = {"trl": "TRL", "openrlhf": "OpenRLHF", "nemo_rl": "NeMo-RL", "skyrl": "SkyRL"}
 
 
 @figure(
@@ -23,34 +25,51 @@ from .registry import figure
 )
 def which_grpo(table: pd.DataFrame) -> Figure:
     """Left: advantages on rewards 1 0 0 0. Right: push per token at 10 and at 100 tokens, joined;
-    one point: no length bias."""
-    picture = new_figure(9.6, 1.4 + 0.27 * len(table))
+    one point: no length bias. Rows with one result stand together."""
+    short, long, success = "push, 10 tokens", "push, 100 tokens", "advantage of the success"
+    results = table.assign(bias=(table[short] / table[long]).round(1), gain=table[success].round(1))
+    order = results.sort_values(["bias", "gain"], ascending=False, kind="stable")
+    picture = new_figure(WIDTH, 1.8 + 0.27 * len(table))
     left, right = picture.subplots(1, 2, sharey=True)
-    rows = range(len(table))
-    left.axvline(0, color="#666666", linewidth=0.6)
-    left.plot(table["advantage of a failure"], rows, "v", color=DOWN)
-    left.plot(table["advantage of the success"], rows, "^", color=UP)
-    right.hlines(
-        rows, table["push, 100 tokens"], table["push, 10 tokens"], color="#9c9ca1", linewidth=2
-    )
-    right.plot(table["push, 10 tokens"], rows, "o", color="#1a1a1a")
-    right.plot(
-        table["push, 100 tokens"], rows, "s", color="none", markeredgecolor="#1a1a1a", markersize=9
-    )
+    rows = []
+    starts = {}
+    for result, part in order.groupby(["bias", "gain"], sort=False):
+        starts[result] = rows[-1] + 2 if rows else 0
+        rows += [starts[result] + k + 1 for k in range(len(part))]
+    left.plot(order["advantage of a failure"], rows, "v", color=DOWN)
+    left.plot(order[success], rows, "^", color=UP)
+    right.hlines(rows, order[long], order[short], color=GREY, linewidth=2)
+    right.plot(order[short], rows, "o", color=ink())
+    right.plot(order[long], rows, "s", color="none", markeredgecolor=ink(), markersize=9)
+    for (bias, gain), y in starts.items():
+        mean = "each completion averaged" if bias > 1 else "token mean"
+        scale = "divided by the std" if gain > 1.4 else "by the std of the others"
+        words = f"{mean}, {scale if gain > 0.9 else 'not divided'}"
+        left.text(-0.95, y, words, va="center", fontweight="bold")
     left.set(
-        yticks=list(rows),
-        yticklabels=table["framework"],
-        xlabel="advantage, rewards 1 0 0 0",
+        yticks=rows,
+        yticklabels=[_named(at) for at in order["framework"]],
+        xlabel="advantage on rewards 1 0 0 0",
         xlim=(-1, 2),
+        title="▲ the success, ▼ each failure",
     )
-    left.invert_yaxis()
+    left.set_ylim(rows[-1] + 0.8, -0.9)
     right.set(
-        xscale="log", xlabel="push per token, advantage ±1 (log scale)", xlim=(1 / 300, 1 / 13)
+        xscale="log",
+        xlabel="push per token at advantage ±1 (log)",
+        xlim=(1 / 300, 1 / 13),
+        title="● answer of 10 tokens, □ of 100",
     )
     right.set_xticks([1 / 200, 1 / 110, 1 / 20], ["1/200", "1/110", "1/20"])
     right.minorticks_off()
-    left.set_title("▲ the one success, ▼ each of three failures", fontsize=9)
-    right.set_title("● in a completion of 10 tokens, □ of 100", fontsize=9)
+    rule(left, vertical=True)
     for axis in (left, right):
-        axis.grid(axis="y", color="#e6e6e6")
+        axis.tick_params(axis="y", length=0, labelcolor=quiet())
+        axis.hlines(rows, *axis.get_xlim(), color=tint(), linewidth=0.8, zorder=0)
     return picture
+
+
+def _named(at: str) -> str:
+    """A framework and version as people write them: "TRL 0.16"."""
+    name, _, version = at.replace("@", "==at ").partition("==")
+    return f"{WRITTEN.get(name, name.replace('_', '-'))} {version}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from ..objective.advantages import group_mean, group_std
@@ -21,7 +22,22 @@ from ..objective.aggregation import (
 )
 from ..objective.catalog import recipe
 from ..objective.recipe import Recipe
-from ..plots.style import COLOURS, MARKERS, SIGNED, new_figure
+from ..plots.style import (
+    DOWN,
+    GREY,
+    RECIPES,
+    RIGHT,
+    SERIES,
+    UP,
+    WIDTH,
+    WRONG,
+    ink,
+    new_figure,
+    note,
+    paper,
+    quiet,
+    rule,
+)
 from ..rollouts import Rollouts
 from ..theory import length
 from ..weights import split, token_weights
@@ -70,7 +86,7 @@ def illustration_data() -> pd.DataFrame:
     title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours "
     "the uneven question",
     level="exact",
-    caption="exact; arrows scaled within each panel",
+    caption="exact; arrows: push per token in percent of the recipe's total push, one scale",
     alt="Two questions with four answers each, bars as long as the answers, arrows for the push "
     "per token. Under GRPO arrows shrink with length and question 2 (3 of 4 right) has 1.155 "
     "times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
@@ -79,46 +95,42 @@ def illustration_data() -> pd.DataFrame:
     data=illustration_data,
 )
 def bias_illustration(table: pd.DataFrame) -> Figure:
-    """Bars as long as the answers, arrows as long as the push per token, a dot for 1/std."""
-    picture = new_figure(9.0, 4.2)
-    panels = picture.subplots(1, 2, sharey=True)
-    for panel, (name, loss) in zip(panels, BIASES.items(), strict=True):
+    """Bars as long as the answers, arrows as long as the push per token."""
+    picture = new_figure(WIDTH, 4.6)
+    panels = picture.subplots(1, 2, sharex=True, sharey=True)
+    row: Any
+    for panel, name in zip(panels, BIASES, strict=True):
         part = table.loc[table.recipe == name]
-        scale = 6 / part.push.abs().max()
-        row: Any
+        total = (part.push.abs() * part.length).sum()
         for y, row in enumerate(part.itertuples()):
-            good = row.reward > 0
-            panel.barh(
-                y, row.length, color=COLOURS[0] if good else COLOURS[1], height=0.6, alpha=0.75
-            )
-            panel.annotate(
-                "",
-                (row.length + scale * row.push, y),
-                (row.length, y),
-                arrowprops={"arrowstyle": "->", "lw": 1.6},
-            )
-            panel.text(
-                -0.3,
-                y,
-                f"{'right' if good else 'wrong'}, {row.length}",
-                va="center",
-                ha="right",
-                fontsize=7.5,
-            )
-        if loss.scale is POPULATION:
-            for q, y in ((1, 1.5), (2, 5.5)):
-                size = part.loc[part.question == q, "inverse_std"].iloc[0]
-                panel.scatter([27], [y], s=60 * size, color=COLOURS[3], marker="o")
-                panel.text(27, y + 0.75, f"1/std {size:.2f}", ha="center", fontsize=7.5)
-        panel.axhline(3.5, color="#666666", linewidth=0.8)
-        panel.set(
-            title=name,
-            xlabel="tokens; arrow: push per token",
-            xlim=(-5, 30),
-            yticks=[1.5, 5.5],
-            yticklabels=["question 1", "question 2"],
-        )
-    panels[0].invert_yaxis()
+            colour = RIGHT.colour if row.reward > 0 else WRONG.colour
+            panel.barh(y, row.length, color=colour, height=0.6)
+            start = 21.5 if row.push > 0 else 25
+            end = start + 70 * row.push / total
+            arrow: dict[str, Any] = {
+                "arrowstyle": "-|>",
+                "color": UP if row.push > 0 else DOWN,
+                "lw": 2,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            }
+            panel.annotate("", (end, y), (start, y), arrowprops=arrow)
+        rule(panel, 3.5)
+        panel.text(17.3, -0.9, "push per token", color=quiet())
+        panel.set(title=name, xlabel="tokens of the answer", xlim=(0, 27), xticks=[0, 4, 8, 12, 16])
+    shown = table[table.recipe == next(iter(BIASES))]
+    labels = [
+        f"{'right' if reward > 0 else 'wrong'}, {size} tokens"
+        for reward, size in zip(shown.reward, shown.length, strict=True)
+    ]
+    panels[0].set_yticks(range(len(labels)), labels)
+    panels[0].set_ylim(7.6, -1.2)
+    first = shown.groupby("question").inverse_std.first()
+    for panel in panels:
+        panel.tick_params(axis="y", length=0)
+    for place, (question, size) in zip(((7, 2), (9, 7)), first.items(), strict=True):
+        text = f"question {question}: 1/std = {size:.2f}"
+        panels[0].text(*place, text, color=quiet(), va="center")
     return picture
 
 
@@ -151,34 +163,34 @@ def drift_data() -> pd.DataFrame:
 )
 def drift_by_scope(table: pd.DataFrame) -> Figure:
     """Log-log, with the 1/n line."""
-    picture = new_figure(6.4, 3.8)
+    picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    panel.loglog(
-        table.rows,
-        table["token mean"],
-        marker=MARKERS[0],
-        color=COLOURS[0],
-        label="token mean shared by n completions",
-    )
-    start = table["token mean"].iloc[-1] * table.rows.iloc[-1]
-    panel.loglog(table.rows, start / table.rows, "--", color=COLOURS[4], label="1/n")
-    panel.annotate(
-        "n = 1: sequence mean (GRPO)",
-        (1, table["token mean"].iloc[0]),
-        (1.4, table["token mean"].iloc[0] * 1.05),
-        fontsize=8,
-    )
-    panel.annotate(
-        "n = 8: DAPO's prompt scope, G = 8",
-        (8, table["token mean"].iloc[3]),
-        (9, table["token mean"].iloc[3] * 1.3),
-        fontsize=8,
-    )
+    drift = table["token mean"]
+    rows = table["rows"]
+    at = dict(zip(rows, drift, strict=True))
+    panel.loglog(rows, drift, "o-", color=SERIES[2])
+    line = 64 * at[64] / rows
+    panel.loglog(rows, line, "--", color=GREY, linewidth=1)
+    panel.text(2.5, line[1] * 0.5, "1/n", color=quiet())
+    labels = {
+        1: ("one: sequence mean (GRPO)", RECIPES["grpo"]),
+        8: ("G = 8: DAPO within the prompt", RECIPES["dapo"]),
+        64: ("a step of 64", RECIPES["dapo(step)"]),
+    }
+    for n, (text, of) in labels.items():
+        place = (n, float(at[n]))
+        panel.plot(*place, of.marker, color=of.colour, markersize=10)
+        ends: dict[str, Any] = {"ha": "right"} if n == 64 else {}
+        offset = (-10, -4) if n == 64 else (10, 4)
+        panel.annotate(text, place, offset, textcoords="offset points", color=ink(), **ends)
     panel.set(
-        xlabel="completions n that share one denominator (1, micro-batch, G, whole step)",
+        xlabel="completions n that share one denominator",
         ylabel="drift of the stop logit per unit A",
+        xticks=rows,
+        xticklabels=[str(n) for n in rows],
+        ylim=(0.001, 0.3),
     )
-    panel.legend(loc="lower left")
+    panel.minorticks_off()
     return picture
 
 
@@ -218,31 +230,30 @@ def field_data() -> pd.DataFrame:
 )
 def length_field(table: pd.DataFrame) -> Figure:
     """Curl as colour, the update as arrows."""
-    picture = new_figure(7.2, 4.4)
+    picture = new_figure(WIDTH, 4.6)
     panel = picture.subplots()
     grid = table.pivot(index="wrong stop", columns="mode", values="curl")
-    top = float(np.abs(table["curl"].to_numpy()).max())
+    shades = LinearSegmentedColormap.from_list("curl", [SERIES[1], paper()])
     image = panel.pcolormesh(
-        grid.columns, grid.index, grid.values, cmap=SIGNED, vmin=-top, vmax=top, shading="gouraud"
+        grid.columns, grid.index, grid.values, cmap=shades, vmax=0, shading="gouraud"
     )
+    image.set_rasterized(True)
     panel.quiver(
         table["mode"],
         table["wrong stop"],
         table["by mode"],
         table["by wrong stop"],
         width=0.003,
-        color="#222222",
+        color=ink(),
     )
-    picture.colorbar(image, ax=panel, label="curl of the update")
-    panel.set(xlabel="mode logit: chance of a right answer", ylabel="stop logit of wrong answers")
+    picture.colorbar(image, ax=panel, label="curl of the update (0: a gradient)")
+    panel.set(
+        xlabel="mode logit (right: more right answers)",
+        ylabel="stop logit of wrong answers (down: longer)",
+        xlim=(-2.2, 2.3),
+    )
     work = length.loop_integral(8, *BOX, right=-1.0, points=300)
-    panel.text(
-        0.02,
-        0.03,
-        f"work around the frame: {work:.3f} (a constant normaliser: 0)",
-        transform=panel.transAxes,
-        fontsize=8,
-    )
+    panel.set_title(f"work around the frame: −{-work:.2f}; under a constant: 0")
     return picture
 
 
@@ -274,22 +285,27 @@ def frontier_data() -> pd.DataFrame:
 )
 def impossibility_frontier(table: pd.DataFrame) -> Figure:
     """Share against drift, one point per alpha."""
-    picture = new_figure(6.4, 3.8)
+    picture = new_figure(WIDTH, 4.4)
     panel = picture.subplots()
-    panel.plot(table["drift"], table["share of the longer"], marker=MARKERS[0], color=COLOURS[0])
-    for row in (table.iloc[0], table.iloc[5], table.iloc[10]):
-        panel.annotate(
-            f"α = {row['alpha']:.1f}",
-            (row["drift"], row["share of the longer"]),
-            xytext=(6, -10),
-            textcoords="offset points",
-            fontsize=8,
-        )
-    panel.axhline(0.5, color=COLOURS[4], linestyle=":", linewidth=1)
+    panel.plot(table["drift"], table["share of the longer"], "o-", color=SERIES[2])
+    labels = {
+        0: "α = 0: weights 1/|o| (GRPO)",
+        5: r"α = ½: weights $1/\sqrt{|o|}$",
+        10: "α = 1: a constant (Dr. GRPO)",
+    }
+    for place, text in labels.items():
+        row = table.iloc[place]
+        above: dict[str, Any] = {"ha": "right" if place == 0 else "left"}
+        offset = (-12, -6) if place == 0 else (10, 4)
+        point = (row["drift"], row["share of the longer"])
+        panel.annotate(text, point, offset, textcoords="offset points", **above)
+    panel.plot(0, 0.5, "*", color="none", markeredgecolor=WRONG.colour, markersize=16)
+    panel.text(0.004, 0.515, "no drift and even shares:\nno α comes here", color=WRONG.colour)
     panel.set(
         xlabel="drift of the stop logit, relative to the mean push",
         ylabel="share of the 10 times longer answer",
-        xlim=(-0.01, 0.19),
+        xlim=(-0.008, 0.17),
+        ylim=(0.45, 0.97),
     )
     return picture
 
@@ -331,14 +347,18 @@ def silent_data() -> pd.DataFrame:
 )
 def silent_loss(table: pd.DataFrame) -> Figure:
     """Loss value against the covariance."""
-    picture = new_figure(5.6, 4.0)
+    picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
     x = table["minus covariance over mean length"]
-    for k, name in enumerate(("token mean", "sequence mean")):
-        panel.scatter(x, table[name], s=16, marker=MARKERS[k], color=COLOURS[k], label=name)
-    panel.axline((0, 0), slope=1, color=COLOURS[4], linewidth=0.8)
-    panel.set(xlabel="-Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
-    panel.legend()
+    rule(panel)
+    rule(panel, vertical=True)
+    for column, of in (("token mean", RECIPES["dapo(step)"]), ("sequence mean", RECIPES["grpo"])):
+        panel.scatter(x, table[column], s=32, marker=of.marker, color=of.colour, alpha=0.8)
+    panel.text(0.12, 0.24, "token mean: −Cov(A, |o|) / mean |o|", ha="right")
+    panel.text(0.56, 0.03, "sequence mean (GRPO): 0 in every group", ha="right")
+    note(panel, 0.01, 0.97, "← right answers longer", va="top")
+    note(panel, 0.99, 0.03, "wrong answers longer →", ha="right")
+    panel.set(xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
     return picture
 
 
@@ -393,30 +413,25 @@ def split_data() -> pd.DataFrame:
     data=split_data,
 )
 def micro_batch_invariance(table: pd.DataFrame) -> Figure:
-    """Cosine left, norm right."""
-    picture = new_figure(8.6, 3.6)
-    panels = picture.subplots(1, 2, sharex=True)
-    for panel, column, label in zip(
-        panels,
-        ("cosine", "norm"),
-        ("cosine with the unsplit step", "norm relative to the unsplit step"),
-        strict=True,
-    ):
-        for k, (name, part) in enumerate(table.groupby("aggregation", sort=False)):
-            style = {
-                "marker": MARKERS[k],
-                "color": COLOURS[k],
-                "markersize": 9 - k,
-                "fillstyle": "none",
-            }
-            panel.plot(part["micro-batch size"], part[column], label=str(name), **style)
-        panel.set(
-            xlabel="completions per micro-batch",
-            ylabel=label,
-            xscale="log",
-            xticks=[1, 2, 4, 8, 16],
-            xticklabels=["1", "2", "4", "8", "16"],
-        )
-        panel.minorticks_off()
-    panels[0].legend(loc="lower right")
+    """Cosine against the size of a micro-batch."""
+    picture = new_figure(WIDTH, 4.0)
+    panel = picture.subplots()
+    groups = dict(list(table.groupby("aggregation", sort=False)))
+    moves = groups.pop("token mean, micro-batch")
+    for k, (name, part) in enumerate(groups.items()):
+        style: dict[str, Any] = {"color": SERIES[k], "markersize": 12 - 2 * k, "fillstyle": "none"}
+        panel.plot(part["micro-batch size"], part["cosine"], "os^D"[k] + "-", label=name, **style)
+    panel.plot(moves["micro-batch size"], moves["cosine"], "v-", color=RECIPES["bnpo"].colour)
+    panel.text(4.2, 0.9, "token mean of each micro-batch", color=ink())
+    lowest = moves["cosine"].to_numpy().min()
+    panel.text(1.35, lowest, "one completion each:\nthe sequence mean", va="center")
+    panel.set(
+        xlabel="completions per micro-batch",
+        ylabel="cosine with the unsplit step",
+        xscale="log",
+        xticks=[1, 2, 4, 8, 16],
+        xticklabels=["1", "2", "4", "8", "16 = unsplit"],
+    )
+    panel.minorticks_off()
+    panel.legend(loc="lower right", title="four that do not move", title_fontsize=9)
     return picture

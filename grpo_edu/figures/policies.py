@@ -13,44 +13,60 @@ from matplotlib.patches import FancyBboxPatch
 from torch.nn.functional import logsigmoid
 
 from ..objective.catalog import recipe
-from ..plots.style import COLOURS, new_figure
+from ..plots.style import (
+    FROZEN,
+    GREY,
+    RIGHT,
+    SERIES,
+    TRAINED,
+    WIDTH,
+    WRONG,
+    name_line,
+    new_figure,
+    note,
+    paper,
+    quiet,
+    rule,
+    tint,
+)
 from ..rollouts import Rollouts
 from ..weights import factors
 from .registry import figure
 
 # --- PPO and GRPO side by side
 
-KINDS = {"trained": "#fde3bf", "frozen": "#d6e2fe", "rule": "#eeeeee", "tensor": "#ffffff"}
 NODES = {  # method: name -> (column, row, words, kind)
     "PPO": {
         "q": (0, 1, "prompt", "tensor"),
         "policy": (1, 1, "policy", "trained"),
         "o": (2, 1, "completion", "tensor"),
         "ref": (3, 0, "reference", "frozen"),
-        "reward": (3, 1, "reward model", "frozen"),
-        "value": (3, 2, "value model", "trained"),
-        "kl": (4, 0, "KL, into\nthe reward", "rule"),
-        "r": (4, 1, "reward per token", "tensor"),
-        "v": (4, 2, "value per token", "tensor"),
+        "reward": (3, 1, "reward\nmodel", "frozen"),
+        "value": (3, 2, "value\nmodel", "trained"),
+        "kl": (4, 0, "KL", "rule"),
+        "r": (4, 1, "reward\nper token", "tensor"),
+        "v": (4, 2, "value\nper token", "tensor"),
         "gae": (5, 1, "GAE", "rule"),
         "a": (6, 1, "advantage\nper token", "tensor"),
+        "loss": (7, 1, "clipped\nloss", "rule"),
     },
     "GRPO": {
         "q": (0, 1, "prompt", "tensor"),
         "policy": (1, 1, "policy", "trained"),
-        "o": (2, 1, "G completions", "tensor"),
+        "o": (2, 1, "G com-\npletions", "tensor"),
         "ref": (3, 0, "reference", "frozen"),
         "reward": (3, 1, "reward model\nor checker", "frozen"),
-        "kl": (4, 0, "KL, into\nthe loss", "rule"),
         "r": (4, 1, "G rewards", "tensor"),
         "group": (5, 1, "minus mean,\nover std", "rule"),
-        "a": (6, 1, "advantage, the\nsame per token", "tensor"),
+        "a": (6, 1, "advantage,\none for all", "tensor"),
+        "kl": (7, 0, "KL", "rule"),
+        "loss": (7, 1, "clipped\nloss", "rule"),
     },
 }
 EDGES = {
     "PPO": "q-policy policy-o o-ref o-reward o-value ref-kl kl-r reward-r value-v "
-    "r-gae v-gae gae-a",
-    "GRPO": "q-policy policy-o o-ref o-reward ref-kl reward-r r-group group-a",
+    "r-gae v-gae gae-a a-loss",
+    "GRPO": "q-policy policy-o o-ref o-reward ref-kl kl-loss reward-r r-group group-a a-loss",
 }
 
 
@@ -79,20 +95,19 @@ def flow_data() -> pd.DataFrame:
 @figure(
     title="GRPO has no value model: the other answers to the same prompt are the baseline",
     level="exact",
-    caption="exact (definitions); orange: trained, blue: frozen, grey: a rule",
+    caption="exact (definitions); yellow: trained, blue: frozen, grey: a rule",
     alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and "
     "value model; reward with the KL in it and values go into GAE, which gives an advantage per "
     "token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group "
-    "give one advantage per completion, and the KL goes into the loss.",
+    "give one advantage per completion, and the KL goes into the loss. Both end in a clipped loss.",
     answers="DeepSeekMath (arXiv 2402.03300) Fig. 4; coverage rows 2 and 7",
     data=flow_data,
 )
 def ppo_and_grpo(table: pd.DataFrame) -> Figure:
     """One row of boxes per method."""
-    picture = new_figure(9.6, 5.2)
-    for panel, (method, parts) in zip(
-        picture.subplots(2, 1), table.groupby("method", sort=False), strict=True
-    ):
+    picture = new_figure(WIDTH, 4.6)
+    panels = picture.subplots(2, 1, height_ratios=[3, 2])
+    for panel, (method, parts) in zip(panels, table.groupby("method", sort=False), strict=True):
         _flow(panel, str(method), parts)
     return picture
 
@@ -105,28 +120,29 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
     }
     for edge in parts[parts.kind == "arrow"].part:
         (x0, y0), (x1, y1) = (place[end] for end in edge.split("-"))
-        straight_down = x0 == x1
-        tail, head = (
-            ((x0, y0 - 0.3), (x1, y1 + 0.3))
-            if straight_down
-            else ((x0 + 0.68, y0), (x1 - 0.68, y1))
-        )
-        panel.annotate(
-            "", head, tail, arrowprops={"arrowstyle": "-|>", "color": "#555555", "linewidth": 0.9}
-        )
+        tail, head = (x0 + 0.7, y0), (x1 - 0.7, y1)
+        if x0 == x1:
+            tail, head = (x0, y0 - 0.36), (x1, y1 + 0.36)
+        arrow = {"arrowstyle": "-|>", "color": GREY, "linewidth": 1.1}
+        panel.annotate("", head, tail, arrowprops=arrow)
+    fills = {"trained": TRAINED, "frozen": FROZEN, "rule": tint(), "tensor": paper()}
     for (x, y), words, kind in zip(place.values(), boxes.words, boxes.kind, strict=True):
+        dark_text = kind in ("trained", "frozen")
         shape = FancyBboxPatch(
-            (x - 0.66, y - 0.28),
+            (x - 0.66, y - 0.32),
             1.32,
-            0.56,
+            0.64,
             boxstyle="round,pad=0.02",
-            fc=KINDS[kind],
-            ec="#666666",
-            lw=0.8,
+            facecolor=fills[kind],
+            edgecolor=GREY,
+            linewidth=0.8,
         )
         panel.add_patch(shape)
-        panel.text(x, y, words, ha="center", va="center", fontsize=8)
-    panel.set(xlim=(-0.8, 10.4), ylim=(-2.4, 0.45), title=method)
+        text = panel.text(x, y, words, ha="center", va="center", fontsize=8)
+        if dark_text:
+            text.set_color("#1f2328")
+    rows = boxes.row.max()
+    panel.set(xlim=(-0.8, 12), ylim=(-rows - 0.45, 0.45), title=method)
     panel.set_axis_off()
 
 
@@ -180,7 +196,7 @@ def policies_data() -> pd.DataFrame:
     title="Three policies: the ratio looks at the sampler of this batch, the KL at where training "
     "began",
     level="exact",
-    caption="exact: one logit, three rollouts (dotted lines), four updates on each",
+    caption="exact: one logit, three rollouts (upright lines), four updates on each",
     alt="Three panels over twelve updates. The policy's probability of a right answer rises; the "
     "sampler's follows in steps, once per rollout; the reference's is flat. At the first update "
     "of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps "
@@ -190,45 +206,35 @@ def policies_data() -> pd.DataFrame:
 )
 def three_policies(table: pd.DataFrame) -> Figure:
     """Probabilities under the three policies; ratio with its band and what is clipped; KL."""
-    picture = new_figure(8.6, 6.2)
+    picture = new_figure(WIDTH, 6.6)
     top, middle, bottom = picture.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     x = table["update"]
-    top.plot(x, table.policy, marker="o", color=COLOURS[0], label="π_θ, moves with every update")
-    top.step(
-        x, table.sampler, where="post", color=COLOURS[1], label="π_old, the sampler of this batch"
+    policies = (
+        ("policy", "π_θ: every update", SERIES[2], "o-"),
+        ("sampler", "π_old: the sampler", SERIES[1], "-"),
+        ("reference", "π_ref: frozen", SERIES[0], "--"),
     )
-    top.plot(x, table.reference, color=COLOURS[3], linestyle="--", label="π_ref, frozen")
-    top.set_ylabel("probability of a right answer")
-    top.legend(loc="upper left")
-    middle.axhspan(0.8, 1.2, color="#eeeeee", zorder=0)
-    middle.plot(
-        x,
-        table["ratio, right"],
-        marker="o",
-        linestyle="none",
-        color=COLOURS[0],
-        label="right answers",
-    )
-    middle.plot(
-        x,
-        table["ratio, wrong"],
-        marker="s",
-        linestyle="none",
-        color=COLOURS[2],
-        label="wrong answers",
-    )
+    for column, label, colour, style in policies:
+        how = {"drawstyle": "steps-post"} if column == "sampler" else {}
+        top.plot(x, table[column], style, color=colour, **how)
+        name_line(top, x, table[column], label, colour)
+    top.set_title("probability of a right answer")
+    middle.axhspan(0.8, 1.2, color=tint(), zorder=0)
+    for look in (RIGHT, WRONG):
+        ratio = table[f"ratio, {look.label}"]
+        middle.plot(x, ratio, look.marker, color=look.colour, markersize=7)
+        name_line(middle, x, ratio, f"{look.label} answers", look.colour)
+    middle.text(-1.5, 0.52, "clipped", color=quiet())
     for update, share in zip(x, table["clip fraction"], strict=True):
-        middle.annotate(f"{share:.0%}", (update, 0.53), ha="center", fontsize=8)
-    middle.annotate("clipped:", (-0.45, 0.53), ha="right", fontsize=8, annotation_clip=False)
-    middle.set(
-        ylabel="ratio π_θ / π_old\n(grey: inside the clip)",
-        ylim=(0.48, 1.8),
-        yticks=[0.8, 1.0, 1.2, 1.4, 1.6],
-    )
-    middle.legend(loc="upper left", ncols=2)
-    bottom.plot(x, table.kl, marker="D", color=COLOURS[3])
-    bottom.set(xlabel="update", ylabel="KL(π_θ‖π_ref), nats", xticks=list(x))
+        middle.text(update, 0.52, f"{share:.0%}", ha="center")
+    middle.set(ylim=(0.45, 1.9), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
+    middle.set_title("ratio of policy and sampler (grey: inside the clip)")
+    bottom.plot(x, table.kl, "D-", color=SERIES[0], markersize=5)
+    bottom.set(xlabel="update", ylabel="nats", xticks=list(x))
+    bottom.set_title("KL of the policy from the reference")
     for panel in (top, middle, bottom):
         for first in x[table["first"]]:
-            panel.axvline(first, color="#999999", linewidth=0.7, linestyle=":")
+            rule(panel, first - 0.25, vertical=True)
+    for k, first in enumerate(x[table["first"]]):
+        note(middle, (first + 1.5) / 13, 0.89, f"rollout {k + 1}")
     return picture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,14 +20,9 @@ from matplotlib.figure import Figure
 from ..checks import checked
 from ..files import replacing
 from ..plots.style import evidence, headline, styled
+from .layout import AS_COMMITTED, Layout, save
 
 Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
-
-FORMATS = {
-    "svg": {"Date": None, "Creator": None},
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,9 @@ class Figured:
         caption: the line under the picture where it says more than the level; None: the level.
         recorded: the table comes from sampled runs; it is kept as data, and ``check`` does not
             make it anew.
+        dark: a second picture for dark pages is written, ``NAME_dark``.
+        frames: the pictures of an animation of the table, a GIF beside the still picture; None:
+            nothing moves.
     """
 
     name: str
@@ -56,20 +55,34 @@ class Figured:
     drawing: Callable[[pd.DataFrame], Figure]
     caption: str | None = None
     recorded: bool = False
+    dark: bool = False
+    frames: Callable[[pd.DataFrame], Iterator[Figure]] | None = None
 
-    def draw(self, table: pd.DataFrame) -> Figure:
-        """The picture of a table, its title above; a line of evidence that the drawing wrote
-        stays."""
+    def draw(self, table: pd.DataFrame, layout: Layout = AS_COMMITTED) -> Figure:
+        """The picture of a table, its title above, its evidence and the command that makes it
+        below; a line of evidence that the drawing wrote is kept where there is no caption."""
+        with layout.styled():
+            return self._finished(self.drawing(table))
+
+    def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
+        """The pictures of the animation, with the same title and foot."""
         with styled():
-            picture = self.drawing(table)
-            headline(picture, self.title)
-            if not picture.get_supxlabel():
-                evidence(picture, self.caption or self.level)
+            for picture in self.frames(table) if self.frames else ():
+                yield self._finished(picture)
+
+    def _finished(self, picture: Figure) -> Figure:
+        headline(picture, self.title)
+        level = self.caption or picture.get_supxlabel() or self.level
+        evidence(picture, f"{level} · grpo-edu figures {self.name}")
         return picture
 
+    def table(self) -> pd.DataFrame:
+        """The data: made anew; of sampled runs the recorded table."""
+        return recorded_table(self.name) if self.recorded else self.data()
+
     def show(self) -> Figure:
-        """The picture, for a notebook, from new data; sampled runs: from the recorded table."""
-        return self.draw(recorded_table(self.name) if self.recorded else self.data())
+        """The picture, for a notebook."""
+        return self.draw(self.table())
 
 
 FIGURES: dict[str, Figured] = {}
@@ -140,34 +153,45 @@ def write(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) 
 
 def redraw(figured: Figured, out: Path, formats: Sequence[str] = ("svg", "png")) -> list[Path]:
     """Draw a figure from the data that is in ``out`` already. Returns the files."""
-    table = pd.read_csv(out / "data" / f"{figured.name}.csv", float_precision="round_trip")
-    picture = figured.draw(table)
-    written = [out / f"{figured.name}.{ending}" for ending in formats]
-    with styled():
-        for path, ending in zip(written, formats, strict=True):
-            with replacing(path) as target:
-                picture.savefig(target, format=ending, metadata=FORMATS[ending])
+    table = pd.read_csv(out / "data" / f"{figured.name}.csv")
+    written = draw_as(figured, table, out, formats, AS_COMMITTED)
+    if figured.dark:
+        written += draw_as(figured, table, out, formats, Layout("dark"))
+    if figured.frames and "png" in formats:
+        written.append(_animate(figured.moving(table), out / f"{figured.name}.gif"))
     _note(out, figured, written)
     return written
 
 
-def gallery(out: Path) -> Path:
-    """Write ``README.md`` beside the pictures: each figure with its sentence, its level of evidence
-    and what it answers."""
-    parts = [
-        "# Figures\n\nDrawn by `grpo-edu figures`, each from the small table in `data/` beside it; "
-        "`grpo-edu figures --check` makes the data anew.\n"
-    ]
-    for figured in FIGURES.values():
-        lines = [f"## {figured.title}", f"![{figured.alt}]({figured.name}.png)"]
-        lines.append(
-            f"`{figured.name}` · evidence: {figured.level} · answers: {figured.answers} · "
-            f"[SVG]({figured.name}.svg) · [data](data/{figured.name}.csv)"
+def draw_as(
+    figured: Figured, table: pd.DataFrame, out: Path, formats: Sequence[str], layout: Layout
+) -> list[Path]:
+    """Draw a table in a layout, as ``NAME`` or ``NAME_dark``. Returns the files."""
+    written = []
+    for ending in formats:  # drawn anew for each: laying a picture out twice moves it
+        path = out / f"{figured.name}{'_dark' if layout.theme == 'dark' else ''}.{ending}"
+        picture = figured.draw(table, layout)
+        with layout.styled(), replacing(path) as target:
+            save(picture, target, ending, layout.width)
+        written.append(path)
+    return written
+
+
+def _animate(frames: Iterator[Figure], path: Path) -> Path:
+    """Write a GIF that plays on and on: 10 pictures a second, the last one for three seconds."""
+    from PIL import Image
+
+    images = []
+    for frame in frames:
+        buffer = io.BytesIO()
+        frame.savefig(buffer, format="png", dpi=110)
+        images.append(Image.open(buffer).convert("RGB").quantize(64))
+    durations = [100] * (len(images) - 1) + [3000]
+    with replacing(path) as target:
+        images[0].save(
+            target, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
         )
-        parts.append("\n\n".join(lines) + "\n")
-    with replacing(out / "README.md") as target:
-        target.write_text("\n".join(parts), encoding="utf-8")
-    return out / "README.md"
+    return path
 
 
 def check(figured: Figured, out: Path) -> list[str]:
@@ -190,7 +214,7 @@ def check(figured: Figured, out: Path) -> list[str]:
         with tempfile.TemporaryDirectory() as fresh:
             (Path(fresh) / "data").mkdir()
             shutil.copy(path, Path(fresh) / "data")
-            redraw(figured, Path(fresh), [Path(file).suffix[1:] for file in entry["files"]])
+            redraw(figured, Path(fresh), ["svg"])
             changed = [
                 f
                 for f, d in entry["files"].items()

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..objective.catalog import recipe
-from ..plots.dynamics import draw_lines
-from ..plots.style import COLOURS, MARKERS, new_figure
+from ..plots.dynamics import draw_lines, name_ends
+from ..plots.style import GREY, RECIPES, SERIES, WIDTH, Look, name_line, new_figure, note
 from ..toys.compare import gradient_sizes, intervals, matched_learning_rate
 from ..toys.difficulty import Difficulty, first_reaching, train
 from ..toys.training import Training
@@ -23,11 +23,7 @@ RUNS = {  # panel: (G, optimiser, learning rate of GRPO)
     "G = 64, SGD": (64, "sgd", 10.0),
     "G = 64, AdamW": (64, "adamw", 0.05),
 }
-MEASURES = {
-    "bucket_0": "pass rate, hardest fifth",
-    "pass_rate": "pass rate, all prompts",
-    "pass_at_8": "pass@8, all prompts",
-}
+MEASURES = ("bucket_0", "pass_rate", "pass_at_8")
 
 
 def training_data() -> pd.DataFrame:
@@ -60,7 +56,8 @@ def training_data() -> pd.DataFrame:
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; under SGD equal gradient norms at the "
     "first step",
-    alt="Nine panels of pass rate against training step. In groups of two the three curves lie on "
+    alt="Three panels: pass rate of the hardest fifth of the prompts against training step. In "
+    "groups of two the three curves lie on "
     "each other. In groups of 64 under SGD MaxRL brings the hardest fifth of the prompts to .86, "
     "GRPO to .22, RLOO to .003. Under AdamW, which rescales every prompt's own parameter, all "
     "three end above .96.",
@@ -70,35 +67,32 @@ def training_data() -> pd.DataFrame:
     recorded=True,
 )
 def difficulty_training(table: pd.DataFrame) -> Figure:
-    """Rows: what is measured; columns: group size and optimiser."""
-    picture = new_figure(9.4, 7.2)
-    panels = picture.subplots(len(MEASURES), len(RUNS), sharex=True, sharey="row")
+    """Pass rate of the hardest fifth of the prompts, one panel per group size and optimiser."""
+    picture = new_figure(WIDTH, 3.9)
+    panels = picture.subplots(1, len(RUNS), sharex=True, sharey=True)
     names = list(dict.fromkeys(table["recipe"]))
-    for row, (column, label) in zip(panels, MEASURES.items(), strict=True):
-        for panel, run in zip(row, RUNS, strict=True):
-            draw_lines(panel, table.loc[table.run == run], column, names)
-            panel.set_ylim(-0.02, 1.02)
-        row[0].set_ylabel(label)
-    for panel, run in zip(panels[0], RUNS, strict=True):
-        panel.set_title(run)
-        ends = intervals(
-            table.query("run == @run and step == step.max()"), "bucket_0", by=["recipe"]
-        )
-        text = "\n".join(f"{n}: {m:.3f}" for n, m in zip(ends["recipe"], ends["mean"], strict=True))
-        panel.text(
-            0.03, 0.95, f"at the end\n{text}", transform=panel.transAxes, va="top", fontsize=8
-        )
-    for panel in panels[-1]:
-        panel.set_xlabel("training step")
-    panels[1][0].legend(loc="upper left")
+    for panel, run in zip(panels, RUNS, strict=True):
+        part = table.loc[table.run == run]
+        draw_lines(panel, part, "bucket_0", names)
+        panel.set(title=run, xlabel="training step", ylim=(-0.03, 1.03), xticks=[0, 100, 200, 300])
+        last = part.loc[part.step == part.step.max()]
+        ends = intervals(last, "bucket_0", by=["recipe"])
+        for name, mean in zip(ends["recipe"], ends["mean"], strict=True):
+            if run != "G = 2, SGD":
+                name_line(
+                    panel, [300], [mean], f"{RECIPES[name].label} {mean:.2f}", RECIPES[name].colour
+                )
+    note(panels[0], 0.05, 0.12, "GRPO, RLOO and MaxRL\non one line")
+    panels[0].set_ylabel("pass rate, hardest fifth")
     return picture
 
 
 SAMPLINGS = {
-    "plain": "plain: dead groups stay",
-    "refill": "refill: new prompts for dead groups (DAPO)",
-    "reroll": "re-roll the same prompt",
+    "plain": Look("plain", SERIES[0], "o"),
+    "refill": Look("refill (DAPO)", RECIPES["dapo"].colour, RECIPES["dapo"].marker),
+    "reroll": Look("re-roll", SERIES[1], "s"),
 }
+GOAL = 0.7
 
 
 def sampling_data() -> pd.DataFrame:
@@ -129,55 +123,34 @@ def sampling_data() -> pd.DataFrame:
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     caption=f"simulated, {SEEDS} seeds, 95 % interval; GRPO, G = 8, 16 prompts a step, one "
     "learning rate",
-    alt="Three panels. Refilling dead groups reaches a mean pass rate of .7 after 60 updates and "
+    alt="Two panels, with a ring where each way reaches .7. "
+    "Refilling dead groups reaches a mean pass rate of .7 after 60 updates and "
     "30 thousand completions, re-rolling the same prompt after 106 and 108 thousand, plain "
-    "sampling after 180 and 23 thousand. Under plain sampling the share of groups that are all "
-    "right grows; refilling keeps every group alive until, late, twenty rounds no longer suffice.",
+    "sampling after 180 and 23 thousand.",
     answers="DAPO (arXiv 2503.14476) Fig. 3b and Fig. 6: score against steps, which leaves out "
     "what the steps cost",
     data=sampling_data,
     recorded=True,
 )
 def dynamic_sampling(table: pd.DataFrame) -> Figure:
-    """Score against updates, score against completions drawn, and groups without a signal."""
-    picture = new_figure(9.6, 3.9)
-    by_step, by_cost, silent = picture.subplots(1, 3)
-    draw_lines(by_step, table, "pass_rate", list(SAMPLINGS))
-    by_step.set(xlabel="updates", ylabel="mean pass rate of the set", title="against updates")
+    """Score against updates, and against completions drawn."""
+    picture = new_figure(WIDTH, 3.9)
+    by_step, by_cost = picture.subplots(1, 2, sharey=True)
+    draw_lines(by_step, table, "pass_rate", list(SAMPLINGS), looks=SAMPLINGS)
+    name_ends(by_step)
     _against_cost(by_cost, table)
-    costs: Any = (
-        first_reaching(table, "pass_rate", 0.7).groupby("recipe")[["step", "rollouts"]].mean()
-    )
-    lines = [
-        f"{n}: {costs.step[n]:.0f} updates, {costs.rollouts[n] / 1000:.0f} k" for n in SAMPLINGS
-    ]
-    by_cost.text(
-        0.04,
-        0.96,
-        "\n".join(["to a pass rate of .7:", *lines]),
-        transform=by_cost.transAxes,
-        va="top",
-        fontsize=7,
-    )
-    by_cost.set(
-        xlabel="completions drawn, thousands",
-        title="against what it cost",
-        ylim=by_step.get_ylim(),
-        xscale="log",
-    )
-    draw_lines(silent, table, "silent", list(SAMPLINGS))
-    draw_lines(silent, table, "all_right", list(SAMPLINGS), linestyle=":", band=False)
-    silent.set(
-        xlabel="updates", ylabel="share of the step's groups", title="no signal (dotted: all right)"
-    )
-    silent.set_ylim(-0.02, 1.02)
-    by_step.legend(
-        by_step.get_legend_handles_labels()[0],
-        list(SAMPLINGS.values()),
-        loc="lower right",
-        fontsize=7,
-    )
-    by_step.set_ylim(0.4, 1.0)
+    reached: Any = first_reaching(table, "pass_rate", GOAL)
+    costs = reached.groupby("recipe")[["step", "rollouts"]].mean()
+    for name, look in SAMPLINGS.items():
+        style: dict[str, Any] = {"color": "none", "markeredgecolor": look.colour, "markersize": 12}
+        by_step.plot(costs.step[name], GOAL, "o", **style)
+        by_cost.plot(costs.rollouts[name] / 1000, GOAL, "o", **style)
+    for panel in (by_step, by_cost):
+        panel.axhline(GOAL, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    by_step.set(xlabel="updates", title="mean pass rate of the set", ylim=(0.45, 1.0))
+    by_cost.set(xlabel="completions drawn, thousands (log)", xscale="log", title="against its cost")
+    by_cost.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    by_cost.minorticks_off()
     return picture
 
 
@@ -186,13 +159,14 @@ def _against_cost(panel: Axes, table: pd.DataFrame) -> None:
     means: Any = table.groupby(["recipe", "step"], sort=False, as_index=False)[
         ["rollouts", "pass_rate"]
     ].mean()
-    for i, name in enumerate(SAMPLINGS):
+    for name, look in SAMPLINGS.items():
         line = means[(means.recipe == name) & (means.rollouts > 0)]
         panel.plot(
             line.rollouts / 1000,
             line.pass_rate,
-            color=COLOURS[i],
-            marker=MARKERS[i],
+            color=look.colour,
+            marker=look.marker,
             markevery=6,
-            markersize=4,
+            markersize=5,
+            label=look.label,
         )

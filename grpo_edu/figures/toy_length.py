@@ -19,10 +19,11 @@ from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import ppo_clip
 from ..plots import dynamics
 from ..plots.intervals import draw_band, draw_intervals
-from ..plots.style import COLOURS, MARKERS, new_figure
+from ..plots.style import RIGHT, SERIES, WIDTH, WRONG, Look, look, name_line, new_figure, rule
+from ..statistics import intervals
 from ..toys import stopping
 from ..toys.ablation import ablate
-from ..toys.compare import intervals, matched_learning_rate, push_sizes
+from ..toys.compare import matched_learning_rate, push_sizes
 from ..toys.flow import flow
 from ..toys.overlong import TREATMENTS, overlong
 from ..toys.training import Training
@@ -59,7 +60,7 @@ def length_data() -> pd.DataFrame:
 
 
 @figure(
-    title="At equal pass rates wrong answers run on under 1/|o|, not under a constant",
+    title="Wrong answers run on under GRPO and, more slowly, under DAPO; not under Dr. GRPO",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
     alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 "
     "to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
@@ -79,9 +80,7 @@ def flow_data() -> pd.DataFrame:
     mean, Dr. GRPO."""
     recipes = [grpo_without_kl(), recipe("dapo"), recipe("dr_grpo")]
     policy = stopping.Stopping()
-    return flow(
-        recipes, policy, replace(RUNS, every=20), learning_rates=matched(recipes, policy, RUNS)
-    )
+    return flow(recipes, policy, RUNS, learning_rates=matched(recipes, policy, RUNS))
 
 
 @figure(
@@ -132,30 +131,23 @@ def efficiency_data() -> pd.DataFrame:
 def token_efficiency(table: pd.DataFrame) -> Figure:
     """Left: expected length against steps. Right: the path of each seed in the plane of length and
     pass rate."""
-    picture = new_figure(9.0, 3.9)
+    picture = new_figure(WIDTH, 4.1)
     over_time, path = picture.subplots(1, 2)
-    for i, (name, runs) in enumerate(table.groupby("recipe", sort=False)):
+    for name, runs in table.groupby("recipe", sort=False):
         line = intervals(runs, "expected_length", by=["step"])
-        look = {"color": COLOURS[i], "marker": MARKERS[i]}
-        style: dict[str, Any] = look | {"markevery": 8, "markersize": 4, "label": name}
-        draw_band(over_time, line["step"], line, **style)
+        label, colour, marker = look(str(name))
+        style: dict[str, Any] = {"color": colour, "marker": marker}
+        draw_band(over_time, line["step"], line, markevery=8, markersize=5, **style)
+        name_line(over_time, line["step"], line["mean"], label, colour)
         for _, run in runs.groupby("seed"):
-            path.plot(
-                run.expected_length, run.pass_rate, color=COLOURS[i], linewidth=0.7, alpha=0.6
-            )
-            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], markersize=5, **look)
-    over_time.set(
-        xlabel="training step",
-        ylabel="expected tokens of a completion",
-        title="length goes on after the reward stops",
-    )
-    over_time.legend()
+            path.plot(run.expected_length, run.pass_rate, color=colour, linewidth=0.8, alpha=0.6)
+            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], markersize=6, **style)
+    over_time.set(xlabel="training step", title="expected tokens of an answer")
     path.set(
-        xlabel="expected tokens of a completion",
-        ylabel="pass rate",
-        title="one line per seed, marker at the end",
+        xlabel="expected tokens of an answer",
+        title="pass rate: one path per seed, marker at its end",
+        ylim=(0, 0.7),
     )
-    path.set_ylim(0, 0.7)
     return picture
 
 
@@ -167,6 +159,20 @@ SETTINGS = {  # mode of the toy, and whether rewards are permuted within each gr
     "own branch, with slips": ("slip", False),
     "slips, rewards permuted (placebo)": ("slip", True),
 }
+
+
+WORDS = dict(
+    zip(
+        SETTINGS,
+        (
+            "the policy decides\nright or wrong",
+            "the environment decides",
+            "the policy decides,\nwith slips",
+            "placebo: rewards shuffled",
+        ),
+        strict=True,
+    )
+)
 
 
 def modes_data() -> pd.DataFrame:
@@ -203,13 +209,12 @@ def modes_data() -> pd.DataFrame:
 )
 def length_modes(table: pd.DataFrame) -> Figure:
     """Stop gap per mode and recipe."""
-    picture = new_figure(8.6, 3.9)
+    picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    draw_intervals(
-        panel, intervals(table, "stop_gap", by=["setting", "recipe"]), "setting", "recipe"
-    )
+    rows = intervals(table, "stop_gap", by=["setting", "recipe"]).replace({"setting": WORDS})
+    draw_intervals(panel, rows, "setting", "recipe")
     panel.set_xlabel("stop logit, right minus wrong, after 300 steps (above 0: wrong ones run on)")
-    picture.legend(loc="outside right upper")
+    panel.legend(loc="lower right")
     return picture
 
 
@@ -221,6 +226,11 @@ OPTIMISERS = {
     "AdamW": {"optimizer": "adamw", "learning_rate": 0.01},
 }
 DRIFT_SEEDS = 64
+SIDES = {
+    f"{measure}_{look.label}": look._replace(label=f"{look.label} answers")
+    for measure in ("stop", "length")
+    for look in (RIGHT, WRONG)
+}
 
 
 def drift_data() -> pd.DataFrame:
@@ -256,22 +266,20 @@ def drift_data() -> pd.DataFrame:
 )
 def optimiser_drift(table: pd.DataFrame) -> Figure:
     """How far each stop logit moved, per optimiser."""
-    picture = new_figure(8.4, 3.2)
+    picture = new_figure(WIDTH, 3.2)
     panel = picture.subplots()
-    named = table.replace({"logit": {"stop_right": "given right", "stop_wrong": "given wrong"}})
-    draw_intervals(
-        panel, intervals(named, "moved", by=["optimiser", "logit"]), "optimiser", "logit"
-    )
-    panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter)")
-    picture.legend(loc="outside right upper")
+    rows = intervals(table, "moved", by=["optimiser", "logit"])
+    draw_intervals(panel, rows, "optimiser", "logit", SIDES)
+    panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter answers)")
+    panel.legend(loc="upper right")
     return picture
 
 
 # --- two factors
 
 EFFECTS = {
-    "length_gap": "tokens, wrong minus right",
-    "hard_over_medium": "logits gained, hard over medium prompts",
+    "length_gap": "tokens, wrong − right",
+    "hard_over_medium": "gain, hard : medium",
 }
 CELLS = {
     "sequence_mean": "1/|o|",
@@ -317,19 +325,21 @@ def _cell(aggregation: str, scale: str) -> tuple[str, str]:
 )
 def two_by_two(table: pd.DataFrame) -> Figure:
     """Rows: early and late; columns: the two effects; four arms and two paired differences each."""
-    picture = new_figure(9.4, 5.6)
-    panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True)
+    picture = new_figure(WIDTH, 5.8)
+    panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True, sharex="col")
+    looks = {
+        "arm": Look("one arm", SERIES[0], "o"),
+        "paired difference": Look("paired difference", SERIES[3], "D"),
+    }
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
         for panel, (outcome, label) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
             labels = [_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)]
-            rows = part.assign(
-                **dict(zip(("cell", "kind"), zip(*labels, strict=True), strict=True))
-            )
-            draw_intervals(panel, rows, "cell", "kind")
-            panel.axhline(3.5, color="#bbbbbb", linewidth=0.6)
-            panel.set(title=f"after {steps} steps", xlabel=label)
-    panels[0, 0].legend(loc="lower right")
+            cells, kinds = zip(*labels, strict=True)
+            draw_intervals(panel, part.assign(cell=cells, kind=kinds), "cell", "kind", looks)
+            rule(panel, 3.5)
+            panel.set_title(f"after {steps} steps: {label}")
+    panels[0, 0].legend(loc="center right")
     return picture
 
 
@@ -365,9 +375,9 @@ def ladder_data() -> pd.DataFrame:
     title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the "
     "lengths much",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 10 rollouts, 8 updates on each, one "
-    "learning rate",
-    alt="Pass rate, and expected length given right and given wrong, with intervals, for GRPO and "
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 8 updates on each rollout, one "
+    "learning rate; pass rates .71 to .75",
+    alt="Expected length given right and given wrong, with intervals, for GRPO and "
     "five recipes that add one part of DAPO each. Pass rates lie between .71 and .75; wrong "
     "answers have some 48 tokens until the token-level loss, which brings them to 21.",
     answers="DAPO (arXiv 2503.14476) Table 1; the order of a toy's rungs need not be that of a "
@@ -376,18 +386,14 @@ def ladder_data() -> pd.DataFrame:
     recorded=True,
 )
 def dapo_ladder(table: pd.DataFrame) -> Figure:
-    """Pass rate and the two lengths, per rung."""
-    picture = new_figure(9.4, 3.9)
-    left, right = picture.subplots(1, 2, sharey=True)
-    draw_intervals(
-        left, intervals(table, "pass_rate", by=["recipe"]).assign(kind="all"), "recipe", "kind"
-    )
-    left.set(xlabel="pass rate after 10 rollouts", xlim=(0, 0.85))
-    names = {"length_right": "given right", "length_wrong": "given wrong"}
-    long = table.melt(["recipe", "seed"], list(names), "kind", "tokens").replace({"kind": names})
-    draw_intervals(right, intervals(long, "tokens", by=["recipe", "kind"]), "recipe", "kind")
-    right.set_xlabel("expected tokens")
-    right.legend()
+    """The two lengths per rung."""
+    picture = new_figure(WIDTH, 3.9)
+    panel = picture.subplots()
+    long = table.melt(["recipe", "seed"], ["length_right", "length_wrong"], "kind", "tokens")
+    rows = intervals(long, "tokens", by=["recipe", "kind"])
+    draw_intervals(panel, rows, "recipe", "kind", SIDES)
+    panel.set(xlabel="expected tokens after 10 rollouts", xlim=(-2, 62))
+    panel.legend(loc="lower right")
     return picture
 
 
@@ -417,13 +423,21 @@ def truncation_data() -> pd.DataFrame:
 )
 def truncation_treatments(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
-    picture = new_figure(9.0, 3.6)
-    left, right = picture.subplots(1, 2)
-    for panel, column, label in (
-        (left, "length_right", "expected tokens, right answers"),
-        (right, "truncated", "share truncated"),
+    picture = new_figure(WIDTH, 3.9)
+    panels = picture.subplots(1, 2)
+    names = ("ignored", "counted as failures", "masked out", "soft penalty")
+    looks = {
+        treatment: look(treatment, k)._replace(label=name)
+        for k, (treatment, name) in enumerate(zip(TREATMENTS, names, strict=True))
+    }
+    share = table.assign(truncated=100 * table.truncated)
+    for panel, column, heading in zip(
+        panels,
+        ("length_right", "truncated"),
+        ("expected tokens of right answers", "answers truncated, %"),
+        strict=True,
     ):
-        dynamics.draw_lines(panel, table, column, list(TREATMENTS))
-        panel.set(xlabel="training step", ylabel=label)
-    picture.legend(*left.get_legend_handles_labels(), loc="outside right upper")
+        dynamics.draw_lines(panel, share, column, list(TREATMENTS), looks=looks)
+        dynamics.name_ends(panel)
+        panel.set(xlabel="training step", title=heading)
     return picture

@@ -18,12 +18,8 @@ from ..weights import token_weights
 from . import labels
 from .tables import LeftOut
 
-LOSS_AXES = {
-    "surrogate",
-    "aggregation",
-    "baseline",
-    "scale",
-}  # without one of these there are no weights
+# Without one of these there are no weights.
+LOSS_AXES = {"surrogate", "aggregation", "baseline", "scale"}
 NOT_COVERED = "not covered, see below"
 
 

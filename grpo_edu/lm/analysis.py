@@ -73,6 +73,22 @@ def gradient_ratios(table: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
+def gradient_norms(table: pd.DataFrame) -> pd.DataFrame:
+    """Gradient norm of a group by its share of right answers (nearest eighth) over that of a group
+    half right, with and without the std, 95 % interval over runs:
+    ``arm, share, scale, mean, low, high, seeds``.
+    """
+    share = (8 * table["right"] / table["arm"].astype(int)).round().clip(1, 7) / 8
+    long = table.assign(share=share).melt(
+        [*RUN, "share"], ["norm_none", "norm_std"], "scale", "norm"
+    )
+    of_runs: Any = long.groupby([*RUN, "share", "scale"])["norm"].mean()
+    means = of_runs.reset_index()
+    middle = means[means["share"] == 0.5].groupby(["arm", "scale"])["norm"].mean()
+    means["norm"] /= [middle[key] for key in zip(means["arm"], means["scale"], strict=True)]
+    return intervals(means, "norm", by=["arm", "share", "scale"])
+
+
 def report(experiment: Experiment, table: pd.DataFrame) -> str:
     """The result as text, with its level of evidence."""
     import pandas as pd
@@ -98,26 +114,6 @@ def report(experiment: Experiment, table: pd.DataFrame) -> str:
         "display.width", 200, "display.max_columns", 30, "display.max_rows", 200
     ):
         return f"{experiment.title}\n{text}\n" + shown.round(3).to_string(index=False)
-
-
-def entropy_fits(runs: pd.DataFrame) -> pd.DataFrame:
-    r"""Least-squares fit of :math:`R = -a\,e^{H} + b` to every run of ``curves``:
-    ``arm, warm, seed, a, b, r2``.
-
-    Source: the law of arXiv 2505.22617 (reward against policy entropy over training).
-    """
-    import numpy as np
-    import pandas as pd
-
-    rows = []
-    grouped: Any = runs.groupby(RUN, sort=False)
-    for (arm, warm, seed), part in grouped:
-        x = np.exp(part["entropy"].to_numpy())
-        y = part["pass_rate"].to_numpy()
-        slope, b = np.polyfit(x, y, 1)
-        rest = ((y - slope * x - b) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-        rows.append({"arm": arm, "warm": warm, "seed": seed, "a": -slope, "b": b, "r2": 1 - rest})
-    return pd.DataFrame(rows)
 
 
 def learning_by_level(table: pd.DataFrame, first: int = 20) -> pd.DataFrame:

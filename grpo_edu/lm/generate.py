@@ -56,67 +56,60 @@ def generate(
         model: causal language model with a key-value cache, in eval mode.
         ids: ``[N, P]`` prompts, padded on the left.
         attention: ``[N, P]`` 1 on the tokens of the prompt.
-        max_new_tokens: limit T, end token included.
-        ends: tokens that end a completion.
+        max_new_tokens, ends: limit T, end token included; the tokens that end a completion.
         generator: the only source of randomness, on the model's device.
         temperature: τ, positive.
         stopped: ends a completion for another reason than an end token.
         environment: may replace a token that was drawn; ``own`` is False on what it writes.
-        compact: drop finished rows from the batch and the cache. This is quicker where lengths
-            differ, and draws other tokens.
+        compact: drop finished rows, which is quicker where lengths differ; draws other tokens.
     """
     rows = torch.arange(len(ids), device=ids.device)
     alive = torch.ones_like(rows, dtype=torch.bool)
-    running = torch.ones_like(alive)
-    shape = (len(ids), max_new_tokens)
-    out = torch.zeros(shape, dtype=ids.dtype, device=ids.device)
-    mask = torch.zeros(shape, dtype=torch.bool, device=ids.device)
-    logp = torch.zeros(shape, device=ids.device)
-    own = torch.ones_like(mask)
+    running = alive.clone()
+    out = ids.new_zeros(len(ids), max_new_tokens)
+    mask = torch.zeros_like(out, dtype=torch.bool)
+    logp = torch.zeros_like(out, dtype=torch.float32)
+    own = ~mask
     end_tokens = torch.tensor(list(ends), device=ids.device)
-    name = cache_name(model)
     step, cache, row_prompt = read_prompts(model, ids, attention, logits_to_keep=1)
     logits = step.logits[row_prompt, -1]
-    width = 0
-    while True:
+    for place in range(max_new_tokens):
         scores = torch.log_softmax(logits.float() / temperature, dim=-1)
         drawn = torch.multinomial(scores.exp(), num_samples=1, generator=generator)[:, 0]
         if environment is not None:
-            drawn, own[rows, width] = environment(out[rows, :width], drawn, rows, generator)
-        out[rows, width] = drawn
-        mask[rows, width] = alive
-        logp[rows, width] = scores.gather(1, drawn[:, None])[:, 0]
-        width += 1
+            drawn, own[rows, place] = environment(out[rows, :place], drawn, rows, generator)
+        out[rows, place] = drawn
+        mask[rows, place] = alive
+        logp[rows, place] = scores.gather(1, drawn[:, None])[:, 0]
         alive = alive & ~torch.isin(drawn, end_tokens)
         if stopped is not None:
-            alive = alive & ~stopped(out[rows, :width], alive)
+            alive = alive & ~stopped(out[rows, : place + 1], alive)
         running[rows] = alive
-        if width == max_new_tokens or not alive.any():
+        if place + 1 == max_new_tokens or not alive.any():
             break
         attention = torch.cat([attention, torch.ones_like(attention[:, :1])], dim=1)
         if compact and int(alive.sum()) < 0.8 * len(alive):
-            rows = rows[alive]
-            drawn = drawn[alive]
-            attention = attention[alive]
             cache.batch_select_indices(alive.nonzero()[:, 0])
-            alive = alive[alive]
-        options = {name: cache, "use_cache": True, "logits_to_keep": 1}
-        step = model(
-            input_ids=drawn[:, None],
-            attention_mask=attention,
-            position_ids=positions_of(attention)[:, -1:],
-            **options,
-        )
-        logits = step.logits[:, -1]
-        cache = getattr(step, name)
-    mask = mask[:, :width]
+            rows, drawn, attention, alive = (x[alive] for x in (rows, drawn, attention, alive))
+        logits, cache = _next_logits(model, drawn, attention, cache)
+    width = int(mask.any(dim=0).sum())
+    out, logp, mask, own = (x[:, :width] for x in (out, logp, mask, own))
     return Completions(
-        ids=out[:, :width].masked_fill(~mask, 0),
-        logp=logp[:, :width].masked_fill(~mask, 0.0),
-        mask=mask,
-        truncated=running,
-        own=own[:, :width],
+        ids=out.where(mask, 0), logp=logp.where(mask, 0.0), mask=mask, truncated=running, own=own
     )
+
+
+def _next_logits(model: Any, drawn: Tensor, attention: Tensor, cache: Any) -> tuple[Tensor, Any]:
+    """``[n, V]`` logits after the tokens that were drawn, ``[n]``, and the longer cache."""
+    name = cache_name(model)
+    options = {name: cache, "use_cache": True, "logits_to_keep": 1}
+    step = model(
+        input_ids=drawn[:, None],
+        attention_mask=attention,
+        position_ids=positions_of(attention)[:, -1:],
+        **options,
+    )
+    return step.logits[:, -1], getattr(step, name)
 
 
 def read_prompts(

@@ -148,8 +148,7 @@ def sample_file(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Path:
-    """Sample completions of every prompt of a file, score them, and write one JSON line per
-    completion.
+    """Sample and score completions of every prompt of a file: one JSON line per completion.
 
     Finished prompts are kept in ``out`` + ".partial", also after Ctrl-C. The same call goes on from
     there, and gives the same file as a run that was never interrupted.
@@ -191,22 +190,37 @@ def sample_file(
     }
     _check_sampling(max_new_tokens, temperature, stop)
     _check_run(samples_per_prompt, seed, checker, Path(out), overwrite)
+    run = {"samples_per_prompt": samples_per_prompt, "seed": seed, **sampling}
+    _sample_into(model, Path(prompts), Path(out), checker, run, progress)
+    return Path(out)
+
+
+def _sample_into(
+    model: str | tuple[Any, Any],
+    prompts: Path,
+    out: Path,
+    checker: str,
+    run: dict[str, Any],
+    progress: bool,
+) -> None:
+    """Go on from the partial file, if there is one, and write the whole file at the end.
+
+    ``run``: the settings of ``sample_groups``.
+    """
     asked = read_prompts(prompts, CHECKERS[checker])
     name = model if isinstance(model, str) else model[0].name_or_path
-    digest = hashlib.sha256(Path(prompts).read_bytes()).hexdigest()
-    run = {"samples_per_prompt": samples_per_prompt, "seed": seed, **sampling}
+    digest = hashlib.sha256(prompts.read_bytes()).hexdigest()
     partial = Path(f"{out}.partial")
     rows = _resume(partial, {"model": name, "prompts_sha256": digest, "checker": checker, **run})
     net, tokenizer = load(model) if isinstance(model, str) else model
-    start = len(rows) // samples_per_prompt
+    start = len(rows) // run["samples_per_prompt"]
     groups = sample_groups(net, tokenizer, asked, CHECKERS[checker], start=start, **run)
     with tqdm(
         groups, initial=start, total=len(asked), unit="prompt", disable=None if progress else True
     ) as bar:
         rows += _append(partial, bar, f"{len(asked)} prompts")
-    write_json_lines(Path(out), rows)
+    write_json_lines(out, rows)
     partial.unlink()
-    return Path(out)
 
 
 def _resume(partial: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,13 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..toys.compare import intervals
+from ..statistics import intervals
 from .intervals import draw_band
-from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
+from .style import (
+    GREY,
+    WIDTH,
+    Look,
+    Picture,
+    evidence,
+    headline,
+    look,
+    name_line,
+    new_figure,
+    picture,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,21 +33,22 @@ class Measure(NamedTuple):
     heading: str
     unit: str
     is_share: bool = False
+    has_band: bool = True
 
 
 PASS_RATE = Measure("pass rate", "probability", True)
 LENGTHS = {
     "pass_rate": PASS_RATE,
-    "length_right": Measure("length of right completions", "expected tokens"),
-    "length_wrong": Measure("length of wrong completions", "expected tokens"),
-    "stop_gap": Measure("stop logit, right minus wrong", "logit (above 0: wrong ones run on)"),
+    "length_right": Measure("length of right answers", "expected tokens"),
+    "length_wrong": Measure("length of wrong answers", "expected tokens"),
+    "stop_gap": Measure("stop logit, right minus wrong", "above 0: wrong ones run on"),
 }
 CLIPS = {
     "entropy": Measure("entropy of the policy", "nats, mean over prompts"),
     "pass_rate": PASS_RATE,
-    "clip_up": Measure("tokens stopped from rising", "share, over the updates", True),
+    "clip_up": Measure("tokens stopped from rising", "share of tokens", True),
     "prob_up_clipped": Measure(
-        "how probable those tokens were", "probability when drawn (dotted: all)", True
+        "how probable those tokens were", "probability (grey: all)", True, False
     ),
 }
 
@@ -60,7 +72,9 @@ def _length_title(table: pd.DataFrame) -> str:
     """Which recipes end with a stop gap whose interval lies above 0."""
     rows = intervals(_end(table), "stop_gap", by=["recipe"])
     low = rows["mean"] - 1e-9 if _exact(table) else rows["low"]
-    apart = [str(name) for name, bound in zip(rows["recipe"], low, strict=True) if bound > 0]
+    apart = [
+        look(str(name)).label for name, bound in zip(rows["recipe"], low, strict=True) if bound > 0
+    ]
     return (
         "Wrong completions run on under: " + ", ".join(apart)
         if apart
@@ -89,9 +103,8 @@ def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Pic
     figure = _panels(table, measures | {"silent": silent})
     ends = intervals(_end(table), buckets[0], by=["recipe"])
     best = ends.loc[ends["mean"].idxmax()]
-    hint = (
-        f"The hardest prompts end highest under {best['recipe']}: mean pass rate {best['mean']:.2f}"
-    )
+    name = look(str(best["recipe"])).label
+    hint = f"The hardest prompts end highest under {name}: mean pass rate {best['mean']:.2f}"
     headline(figure, title or hint)
     return figure
 
@@ -106,18 +119,13 @@ def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
         title: the sentence to take home; None: where each recipe's entropy ends.
     """
     figure = _panels(table, CLIPS)
-    draw_lines(
-        figure.axes[3],
-        table,
-        "prob_sampled",
-        list(dict.fromkeys(table["recipe"])),
-        linestyle=":",
-        band=False,
-    )
+    sampled: Any = table.groupby("step")["prob_sampled"].mean()
+    figure.axes[3].plot(sampled, color=GREY, linestyle=":")
     figure.axes[3].set_ylim(-0.02, 1.02)
     ends = intervals(_end(table), "entropy", by=["recipe"])
     parts = ", ".join(
-        f"{mean:.3f} ({name})" for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
+        f"{mean:.3f} ({look(str(name)).label})"
+        for mean, name in zip(ends["mean"], ends["recipe"], strict=True)
     )
     headline(figure, title or f"Entropy at the end: {parts}")
     return figure
@@ -143,11 +151,11 @@ def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
             "this picture returns."
         )
     rows = (len(measures) + 1) // 2
-    figure = new_figure(8.5, 0.9 + 2.3 * rows)
+    figure = new_figure(WIDTH, 1.0 + 2.2 * rows)
     axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
     names = list(dict.fromkeys(table["recipe"]))
     for axis, (column, measure) in zip(axes, measures.items(), strict=False):
-        draw_lines(axis, table, column, names)
+        draw_lines(axis, table, column, names, band=measure.has_band)
         axis.set(title=measure.heading, ylabel=measure.unit)
         if measure.is_share:
             low, high = axis.get_ylim()
@@ -157,7 +165,8 @@ def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
     for axis in axes[max(0, len(measures) - 2) : len(measures)]:
         axis.set_xlabel("training step (rollouts)")
         axis.tick_params(labelbottom=True)
-    axes[0].legend(loc="best")
+    for axis in axes[1 : len(measures) : 2]:
+        name_ends(axis)
     seeds = table["seed"].nunique()
     evidence(
         figure,
@@ -172,11 +181,11 @@ def draw_lines(
     column: str,
     names: Sequence[str],
     *,
-    linestyle: str = "-",
+    looks: Mapping[str, Look] | None = None,
     band: bool = True,
 ) -> None:
-    """Mean over seeds and its 95 % band on the given axes; colour and marker follow the order of
-    ``names``.
+    """Mean over seeds and its 95 % band on the given axes; colour and marker are those of the
+    recipes in ``names``, unless ``looks`` has others.
 
     A step in which a seed has no number is left out: a mean over fewer seeds is not the same mean.
     """
@@ -184,19 +193,25 @@ def draw_lines(
     summary = summary.loc[summary["seeds"] == table["seed"].nunique()]
     for i, name in enumerate(names):
         line = summary.loc[summary["recipe"] == name]
-        colour = COLOURS[i % len(COLOURS)]
-        marker = MARKERS[i % len(MARKERS)]
+        label, colour, marker = (looks or {}).get(name) or look(name, i)
         if not band:
-            axis.plot(line["step"], line["mean"], color=colour, linestyle=linestyle, linewidth=1)
+            axis.plot(line["step"], line["mean"], color=colour, linewidth=1.2)
             continue
         draw_band(
             axis,
             line["step"],
             line,
-            linestyle=linestyle,
             color=colour,
             marker=marker,
-            markersize=4,
+            markersize=5,
             markevery=max(1, len(line) // 8),
-            label=name,
+            label=label,
         )
+
+
+def name_ends(axis: Axes) -> None:
+    """Write the name of every labelled line behind its end."""
+    for line in axis.lines:
+        name = str(line.get_label())
+        if not name.startswith("_"):
+            name_line(axis, line.get_xdata(), line.get_ydata(), name, str(line.get_color()))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from .style import COLOURS, MARKERS
+from .style import Look, look, rule
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +27,13 @@ def draw_band(axis: Axes, x: Any, line: pd.DataFrame, *, alpha: float = 0.2, **s
     axis.fill_between(x, line["low"], line["high"], color=style["color"], alpha=alpha, linewidth=0)
 
 
-def draw_intervals(axis: Axes, rows: pd.DataFrame, place: str, kind: str) -> None:
+def draw_intervals(
+    axis: Axes,
+    rows: pd.DataFrame,
+    place: str,
+    kind: str,
+    looks: Mapping[str, Look] | None = None,
+) -> None:
     """Means with intervals, one row per value of ``place``, one colour and marker per ``kind``.
 
     Args:
@@ -34,22 +41,25 @@ def draw_intervals(axis: Axes, rows: pd.DataFrame, place: str, kind: str) -> Non
         rows: with ``mean``, ``low``, ``high`` and the two columns named.
         place: the column that decides the row.
         kind: the column that decides the look.
+        looks: by kind; None: the look of the recipe of this name.
     """
     places = list(dict.fromkeys(rows[place]))
     kinds = list(dict.fromkeys(rows[kind]))
     for i, name in enumerate(kinds):
         part = rows[rows[kind] == name]
-        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.16 for p in part[place]]
+        style = (looks or {}).get(name) or look(str(name), i)
+        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.18 for p in part[place]]
         axis.errorbar(
             part["mean"],
             y,
             xerr=[part["mean"] - part["low"], part["high"] - part["mean"]],
-            color=COLOURS[i],
-            fmt=MARKERS[i],
-            markersize=5,
+            color=style.colour,
+            fmt=style.marker,
+            markersize=6,
             capsize=2,
-            label=name,
+            label=style.label,
         )
-    axis.axvline(0, color="#666666", linewidth=0.6)
-    axis.set_yticks(range(len(places)), places)
+    rule(axis, vertical=True)
+    axis.set_yticks(range(len(places)), [look(str(name)).label for name in places])
     axis.set_ylim(len(places) - 0.5, -0.5)
+    axis.tick_params(axis="y", length=0)

@@ -9,7 +9,7 @@ import torch
 from ..checks import OpenProbability, checked
 from ..objective import axes
 from ..objective.kl import k1, k2, k3, slope_of
-from .style import COLOURS, Picture, evidence, headline, new_figure, picture
+from .style import DASHES, SERIES, WIDTH, Picture, evidence, headline, new_figure, picture, rule
 
 DRAWN = {"k1 = d": k1, "k2 = ½d²": k2, "k3 = e⁻ᵈ + d − 1": k3}
 
@@ -32,11 +32,9 @@ def kl_estimators(
     """
     chance, ref = (torch.tensor([x, 1 - x], dtype=torch.float64) for x in (policy, reference))
     marks, grid = chance.log() - ref.log(), torch.linspace(-2.5, 2.5, 201, dtype=torch.float64)
-    figure = new_figure(8.6, 3.6)
+    figure = new_figure(WIDTH, 3.9)
     panels = figure.subplots(1, 2)
-    for (name, function), colour, line in zip(
-        DRAWN.items(), COLOURS, ("-", "--", "-."), strict=False
-    ):
+    for (name, function), colour, line in zip(DRAWN.items(), SERIES, DASHES, strict=False):
         choice = partial(function, beta=1.0)
         slope = slope_of(choice)
         says, pulls = (axes.run(of, _inputs(marks)).reshape(-1) for of in (choice, slope))
@@ -59,14 +57,14 @@ def kl_estimators(
     for panel, label in zip(
         panels, ("value", "slope by log π: the push down on the token"), strict=True
     ):
-        panel.axhline(0, color="#666666", linewidth=0.6)
+        rule(panel)
         panel.set(
             xlabel="d = log π − log π_ref of the token",
             ylabel=label,
             xlim=(-2.5, 2.5),
             ylim=(-4.4, 3.2),
         )
-        panel.legend(fontsize=7, loc="lower right")
+        panel.legend(loc="lower right")
     policies = f"π = {policy:g}, π_ref = {reference:g}"
     headline(figure, title or f"{policies}: what each estimator says, and how it pulls")
     evidence(figure, "exact; two actions")

@@ -79,13 +79,6 @@ def weights_on_text(
             f"rows is {list(rows)}: expected completion numbers from 0 to {len(rollouts) - 1}."
         )
     pushes = [Push.of(recipe, rollouts, micro_batch) for recipe in recipes]
-    return push_text(pushes, rows=rows, relative=relative)
-
-
-def push_text(
-    pushes: Sequence[Push], *, rows: Sequence[int] | None = None, relative: bool = False
-) -> Html:
-    """``weights_on_text`` of pushes on the same rollouts."""
     drawn = drawn_rows(pushes)
     missing = left_out(pushes, drawn) if rows is None else ""
     norm = common_scale([panel_data(push, drawn, relative) for push in pushes])
@@ -96,7 +89,7 @@ def push_text(
         + "</div>"
         for push in pushes
     ]
-    unit = "% of the step's push" if relative else "gradient weight per token"
+    unit = "% of the step's push" if relative else "push per token"
     note = f"<p>{escape(missing)}</p>" if missing else ""
     body = f'{legend(norm, unit)}{note}<div class="side">{"".join(columns)}</div>'
     return Html(f'<style>{CSS}</style><div class="grpo-edu">{body}</div>')

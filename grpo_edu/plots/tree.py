@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import matplotlib
 import torch
 
 from ..checks import checked
 from ..theory.mdp import Logits, Rewards, advantages, spelt, values, words
-from .style import SIGNED, Picture, evidence, headline, new_figure, picture, symmetric
+from .style import GREY, Picture, evidence, headline, new_figure, picture, signed, symmetric
 
 PLAIN = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 
@@ -32,7 +31,7 @@ def token_tree(
     v = values(logits, reward)
     a = advantages(logits, reward)
     norm = symmetric(torch.cat([table.reshape(-1) for table in a]).tolist())
-    colours = matplotlib.colormaps[SIGNED]
+    colours = signed()
     figure = new_figure(8.4, 0.8 + 0.45 * len(reward))
     panel = figure.subplots()
     for depth, table in enumerate(a):
@@ -42,7 +41,7 @@ def token_tree(
             panel.plot(
                 (depth, depth + 1),
                 (start, end),
-                color=colours(norm(gap)) if gap else "#888888",
+                color=colours(norm(gap)) if gap else GREY,
                 linewidth=3 if gap else 1.2,
                 linestyle="-" if gap else ":",
                 zorder=1,
@@ -53,7 +52,7 @@ def token_tree(
                 place,
                 ha="center",
                 va="center",
-                fontsize=8,
+                fontsize=8.5,
                 zorder=3,
                 bbox=PLAIN,
             )
@@ -64,14 +63,14 @@ def token_tree(
             label = f"{prefix or 'start'}: V = {value:.3f}"
             if depth == horizon:
                 label = f"{prefix}: r = {value:g}"
-            box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": "#888888"}
+            box = {"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": GREY}
             panel.text(
                 depth,
                 _height(i, depth, width, horizon),
                 label,
                 ha="center",
                 va="center",
-                fontsize=8,
+                fontsize=8.5,
                 bbox=box,
                 zorder=2,
             )

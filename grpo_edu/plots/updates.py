@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .style import COLOURS, MARKERS, Picture, evidence, headline, new_figure, picture
+from .style import (
+    MARKERS,
+    SERIES,
+    Picture,
+    evidence,
+    headline,
+    new_figure,
+    picture,
+    tint,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,9 +40,9 @@ def ratios_by_update(
     """
     figure = new_figure(8.6, 3.4)
     left, right = figure.subplots(1, 2, width_ratios=[2, 1])
-    left.axhspan(*band, color="#dddddd", zorder=0, label="clip band")
+    left.axhspan(*band, color=tint(), zorder=0, label="clip band")
     for i, label in enumerate(labels):
-        style = {"color": COLOURS[i % 6], "marker": MARKERS[i % 6], "markersize": 4}
+        style = {"color": SERIES[i % 6], "marker": MARKERS[i % 6], "markersize": 5}
         left.plot(
             table["update"],
             table[f"ratio_{i}"],
@@ -41,7 +50,7 @@ def ratios_by_update(
             markevery=max(1, len(table) // 12),
             **style,
         )
-    right.step(table["update"], 100 * table["clip_fraction"], where="mid", color=COLOURS[2])
+    right.step(table["update"], 100 * table["clip_fraction"], where="mid", color=SERIES[0])
     left.set(xlabel="update on the same rollout", ylabel="importance ratio ρ")
     right.set(
         xlabel="update on the same rollout",

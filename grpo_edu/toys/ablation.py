@@ -1,5 +1,6 @@
-"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale), with what each does to
-length and to difficulty.
+"""Two factors of GRPO, one at a time: 1/|o| (aggregation) and 1/std (scale).
+
+What does each do to length and to difficulty?
 """
 
 from __future__ import annotations
@@ -53,20 +54,19 @@ def ablate(
     """The 2 x 2 ablation in one call. Level of evidence: simulated.
 
     Args:
-        policy: with one attempt probability per prompt; None: four hard prompts (.05) and four
-            medium ones (.5), cap 64.
+        policy: None: four hard prompts (pass rate .05) and four medium ones (.5), cap 64.
         training: None: 10 small steps (rate 1 of ``sequence_mean, group_std``), 8 prompts, G = 16.
             Later the length gap feeds back on difficulty: right answers of 2 tokens weigh more
-                under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
+            under 1/|o| than wrong ones of 60, and hard prompts learn from right ones.
         seeds: at least 5.
         match: learning rates under which all four start with the same total push, the sum of
             absolute gradient weights over tokens.
         progress: a bar on a terminal.
 
     Returns:
-        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals. Four cells, and two
-        rows of paired differences over the same seeds (``sequence_mean - constant``, averaged over
-        both scales, and ``group_std - unscaled``). Outcomes at the last step: ``length_gap``
+        ``aggregation, scale, outcome, mean, low, high, seeds``, 95 % intervals: four cells, and two
+        paired differences over the same seeds (``sequence_mean - constant`` and ``group_std -
+        unscaled``, each averaged over the other factor). Outcomes at the last step: ``length_gap``
         expected tokens wrong minus right; ``stop_gap`` stop logit right minus wrong; ``hard_gain``
         and ``medium_gain`` mean gain in the logit of the pass rate; ``hard_over_medium`` the first
         over the second, which no learning rate can change.
@@ -84,10 +84,7 @@ def ablate(
     training = training or Training(steps=10, prompts=8, samples=16, learning_rate=1.0)
     by_cell = cells()
     recipes = list(by_cell.values())
-    rates = {recipe.name: training.learning_rate for recipe in recipes}
-    if match:
-        batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
-        rates = matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
+    rates = _learning_rates(recipes, policy, training, match)
     table = stopping.train(
         recipes, policy, training, seeds=seeds, learning_rates=rates, progress=progress
     )
@@ -95,22 +92,28 @@ def ablate(
         cell: outcomes(table.loc[table["recipe"] == recipe.name], policy)
         for cell, recipe in by_cell.items()
     }
-    rows = [
-        {"aggregation": a, "scale": s, **_row(ends[a, s], o)}
-        for (a, s) in by_cell
-        for o in OUTCOMES
-    ]
     by_aggregation = _mean([ends["sequence_mean", s] - ends["constant", s] for s in SCALES])
     by_scale = _mean([ends[a, "group_std"] - ends[a, "unscaled"] for a in AGGREGATIONS])
-    rows += [
-        {"aggregation": "sequence_mean - constant", "scale": "both", **_row(by_aggregation, o)}
-        for o in OUTCOMES
-    ]
-    rows += [
-        {"aggregation": "both", "scale": "group_std - unscaled", **_row(by_scale, o)}
-        for o in OUTCOMES
-    ]
-    return pd.DataFrame(rows)
+    compared = {
+        **ends,
+        ("sequence_mean - constant", "both"): by_aggregation,
+        ("both", "group_std - unscaled"): by_scale,
+    }
+    return pd.DataFrame(
+        {"aggregation": aggregation, "scale": scale, **_row(table, outcome)}
+        for (aggregation, scale), table in compared.items()
+        for outcome in OUTCOMES
+    )
+
+
+def _learning_rates(
+    recipes: Sequence[Recipe], policy: Stopping, training: Training, match: bool
+) -> dict[str, float]:
+    """The rate of each recipe by name; with ``match``, one under which all start equally hard."""
+    if not match:
+        return {recipe.name: training.learning_rate for recipe in recipes}
+    batches = [stopping.rollouts(policy, training, seed) for seed in range(32)]
+    return matched_learning_rate(push_sizes(recipes, batches), training.learning_rate)
 
 
 def _mean(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

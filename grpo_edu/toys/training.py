@@ -164,7 +164,7 @@ def differentiate(
 ) -> Gradient:
     """Gradient of ``Recipe.loss`` by the parameters, for S seeds and R recipes.
 
-    Runs share no parameter, so the gradient of the sum of their losses holds the gradient of each.
+    Runs share no parameter: the gradient of the sum of losses holds the gradient of each.
 
     Args:
         recipes: R of them.
@@ -198,9 +198,8 @@ def differentiate(
             now = Plan(*plans[r]) if plans else recipe.plan(rollouts, micro_batch)
             losses.append(recipe.loss(rollouts, now))
             if plans:
-                clipped.append(
-                    (factors(recipe, rollouts, now)["gate"] == 0) * now.mask * now.advantage.sign()
-                )
+                closed = factors(recipe, rollouts, now)["gate"] == 0
+                clipped.append(closed * now.mask * now.advantage.sign())
             else:  # on policy still: nothing is clipped
                 made.append((now.mask, now.advantage, now.W, now.W_kl))
         return torch.stack(losses), clipped, made

@@ -11,7 +11,7 @@ import re
 import warnings
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, ClassVar
 
 from ..files import replacing
 from ..objective import axes
@@ -33,12 +33,12 @@ def static(name: str) -> str:
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def script(name: str) -> str:
-    """The JavaScript module of an explorer: the mathematics, what all share, and its own file.
+def script(*names: str) -> str:
+    """The JavaScript module of an explorer: the mathematics, what all share, and its own files.
 
     They stand in one module, so what they import from and export to each other is left out.
     """
-    parts = (static(f"{part}.js") for part in ("objective", "shared", name))
+    parts = (static(f"{part}.js") for part in ("objective", "shared", *names))
     return re.sub(r"^(import|export) \{[^}]*\}[^\n]*\n", "", "\n".join(parts), flags=re.M)
 
 
@@ -140,3 +140,42 @@ class Explorer(anywidget.AnyWidget):
         with replacing(Path(path)) as temporary:
             temporary.write_text(self.page(title), encoding="utf-8")
         return Path(path)
+
+
+class Framed(Explorer):
+    """An explorer with starting points, which in compact mode fits a frame of 680 × 520.
+
+    ``PRESETS`` holds, by name, a caption and the traits to start from. ``preset`` is one of those
+    names, which sets its traits, or "". ``compact`` hides every control that a first look does not
+    need.
+    """
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    presets = tr.Dict().tag(sync=True)
+    preset = tr.Unicode().tag(sync=True)
+    compact = tr.Bool(False).tag(sync=True)
+
+    @tr.default("presets")
+    def _presets(self) -> dict[str, dict[str, Any]]:
+        return self.PRESETS
+
+    @tr.validate("preset")
+    def _known(self, proposal: Any) -> str:
+        if proposal["value"] not in ("", *self.PRESETS):
+            raise ValueError(
+                f"there is no preset {proposal['value']!r}: expected one of "
+                f"{', '.join(self.PRESETS)}."
+            )
+        return proposal["value"]
+
+    @tr.observe("preset")
+    def _started(self, change: Any) -> None:
+        with self.hold_sync(), self.hold_trait_notifications():
+            for name, value in self.PRESETS.get(change["new"], {}).items():
+                if name != "caption":
+                    setattr(self, name, value)
+
+    def state(self) -> dict[str, Any]:
+        """What the JavaScript sees."""
+        own = ("presets", "preset", "compact")
+        return {**super().state(), **{name: getattr(self, name) for name in own}}

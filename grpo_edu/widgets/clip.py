@@ -13,7 +13,7 @@ from ..checks import checked
 from ..objective import axes
 from ..objective import surrogates as sur
 from ..theory.clip import pushes
-from .base import Explorer, choice_spec, script, tr
+from .base import Framed, choice_spec, script, tr
 
 OFFERED = {
     name: sur.EXAMPLES[name]
@@ -22,7 +22,32 @@ OFFERED = {
 SETTINGS = ("eps_low", "eps_high", "cap", "high", "tau_pos", "tau_neg")
 
 
-class ClipExplorer(Explorer):
+PRESETS = {
+    "past the band": {
+        "caption": "Start: a right token, ratio 1.5, past the band that ends at 1.2. PPO's clip "
+        "gives it no gradient. CISPO still pushes it, by a ratio that it caps at 2.",
+        "surrogates": ["PPO clip", "CISPO"],
+        "advantage": 1,
+        "ratio": 1.5,
+    },
+    "a wrong token that rose": {
+        "caption": "Start: a wrong token, ratio 3.5. PPO's clip has no upper bound here, so the "
+        "push grows with the ratio. The dual clip ends it at 3.",
+        "surrogates": ["PPO clip", "dual clip"],
+        "advantage": -1,
+        "ratio": 3.5,
+    },
+    "hard or soft": {
+        "caption": "Start: a right token, ratio 1.5. PPO's clip drops to 0 at the band. SAPO has "
+        "no band: its push fades as the ratio leaves 1.",
+        "surrogates": ["PPO clip", "SAPO"],
+        "advantage": 1,
+        "ratio": 1.5,
+    },
+}
+
+
+class ClipExplorer(Framed):
     r"""Objective and gradient, side by side, of up to four surrogates; every control is a trait.
 
     .. math:: \frac{\partial f}{\partial \log\pi_\theta} = A\,\rho\,g(\rho, A)
@@ -33,13 +58,15 @@ class ClipExplorer(Explorer):
         ratio: importance ratio that is marked, 0.05 to 4.
         state: the other traits, settings of every surrogate that has them. ``eps_low``,
             ``eps_high`` (GMPO: in log space), ``cap`` of the dual clip, ``high`` of CISPO,
-            ``tau_pos``, ``tau_neg`` of SAPO.
+            ``tau_pos``, ``tau_neg`` of SAPO; ``preset``: a key of ``PRESETS``, which sets the
+            traits it names; ``compact``: for a frame of 680 × 520.
 
     Raises:
-        ValueError: a surrogate that is not offered. traitlets.TraitError: a value outside its
-        range.
+        ValueError: a surrogate or a preset that is not offered.
+        traitlets.TraitError: a value outside its range.
     """
 
+    PRESETS = PRESETS
     TITLE = "Objective and gradient of one token"
     SHOWN = ("surrogates", "advantage", "ratio", *SETTINGS)
     _esm = script("clip")

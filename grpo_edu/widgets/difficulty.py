@@ -9,7 +9,7 @@ from typing import Any
 from ..checks import Probability, checked
 from ..objective.recipe import Recipe
 from ..theory import difficulty
-from .base import Explorer, script, spec, tr
+from .base import Framed, script, spec, tr
 from .estimators import ESTIMATORS, turned
 
 OFFERED = tuple(
@@ -18,7 +18,36 @@ OFFERED = tuple(
 FRAMES = ("probability", "score", "log-probability")
 
 
-class DifficultyExplorer(Explorer):
+PRESETS = {
+    "with and without the std": {
+        "caption": "Start: a prompt with pass rate 0.1, eight answers. Without the std every pass "
+        "rate has the same weight. With it, prompts near 0 and near 1 weigh more than the middle.",
+        "schemes": ["mean/std", "mean"],
+        "p": 0.1,
+        "size": 8,
+        "frame": "probability",
+    },
+    "MaxRL and log p": {
+        "caption": "Start: 64 answers, measured against the gradient of log p. MaxRL gives nearly "
+        "every pass rate the weight 1: it climbs log p. Make the group smaller: where does it end?",
+        "schemes": ["maxrl", "mean"],
+        "p": 0.1,
+        "size": 64,
+        "frame": "log-probability",
+    },
+    "silent groups": {
+        "caption": "Start: a hard prompt, four answers. Most of its groups have no right answer, "
+        "so they push nothing. Make the group larger: how many answers until half of them say "
+        "something?",
+        "schemes": ["mean/std", "mean"],
+        "p": 0.05,
+        "size": 4,
+        "frame": "probability",
+    },
+}
+
+
+class DifficultyExplorer(Framed):
     r"""Exact :math:`w_G(p)`, its objective :math:`h`, and the probability of a dead group; every
     control is a trait.
 
@@ -27,13 +56,15 @@ class DifficultyExplorer(Explorer):
         p: pass rate that is marked, 0.01 to 0.99.
         size: G, 2 to 64.
         state: the other traits. ``frame``: which yardstick, see ``theory.difficulty.frames``;
-            ``ddof`` and ``eps`` of every std, ``k`` of pass@k.
+            ``ddof`` and ``eps`` of every std, ``k`` of pass@k; ``preset``: a key of ``PRESETS``,
+            which sets the traits it names; ``compact``: for a frame of 680 × 520.
 
     Raises:
-        ValueError: a scheme or a yardstick that is not offered.
+        ValueError: a scheme, a yardstick or a preset that is not offered.
         traitlets.TraitError: a value outside its range.
     """
 
+    PRESETS = PRESETS
     TITLE = "The weight of a prompt by its pass rate"
     SHOWN = ("schemes", "p", "size", "frame", "ddof", "eps", "k")
     _esm = script("difficulty")

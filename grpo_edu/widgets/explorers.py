@@ -1,4 +1,4 @@
-"""The four explorers by name, and what ``grpo-edu export-html`` writes."""
+"""The explorers by name, and what ``grpo-edu export-html`` writes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from .advantage import AdvantageExplorer
 from .aggregation import AggregationExplorer
 from .base import Explorer
 from .clip import ClipExplorer
+from .dapo import DapoExplorer
 from .difficulty import DifficultyExplorer
+from .kl import KLExplorer
+from .step import StepExplorer
+from .stepper import Stepper
+from .texts import TokenView
 
 EXPLORERS: dict[str, type[Explorer]] = {
     "aggregation": AggregationExplorer,
     "advantage": AdvantageExplorer,
     "difficulty": DifficultyExplorer,
     "clip": ClipExplorer,
+    "step": StepExplorer,
+    "kl": KLExplorer,
+    "dapo": DapoExplorer,
+    "stepper": Stepper,
+    "tokens": TokenView,
 }
 
 

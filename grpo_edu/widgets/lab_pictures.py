@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots.style import COLOURS, MARKERS, Picture, picture
+from ..plots.style import (
+    DASHES,
+    GREY,
+    MARKERS,
+    RECIPES,
+    RIGHT,
+    SERIES,
+    WRONG,
+    Picture,
+    ink,
+    picture,
+    quiet,
+    rule,
+)
 from ..theory.clip import reach
 from ..theory.difficulty import silent_probability
 
@@ -27,8 +40,8 @@ def _figure(width: float = 8.0, height: float = 3.0) -> Picture:
 
 
 def _title(figure: Picture, text: str, level: str = "exact") -> None:
-    figure.suptitle(text, x=0.01, y=0.985, ha="left", va="top", fontsize=10)
-    figure.text(0.995, 0.01, level, ha="right", va="bottom", fontsize=7, color="#666666")
+    figure.suptitle(text, x=0.01, y=0.985, ha="left", va="top", fontsize=11)
+    figure.text(0.01, 0.01, level, ha="left", va="bottom", fontsize=8.5, color=quiet())
 
 
 @picture
@@ -51,27 +64,27 @@ def kl_bars(
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.07, wspace=0.5)
     for k, (name, line) in enumerate(values.items()):
-        left.bar(np.arange(3) + 0.26 * (k - 1), line, width=0.24, color=COLOURS[k], label=name)
-    left.plot([1.6, 2.4], [reverse, reverse], color="#222222", linestyle="--", label="reverse KL")
-    left.axhline(0, color="#666666", linewidth=0.6)
+        left.bar(np.arange(3) + 0.26 * (k - 1), line, width=0.24, color=SERIES[k], label=name)
+    left.plot([1.6, 2.4], [reverse, reverse], color=ink(), linestyle="--", label="reverse KL")
+    rule(left)
     left.set_xticks(range(3), ["action 1", "action 2", "mean under π"])
     left.set_ylabel("value of the estimator")
-    left.legend(fontsize=7)
+    left.legend(fontsize=8.5)
     places = range(len(gradients))
-    right.barh(places, list(gradients.values()), color=COLOURS[0], height=0.6)
+    right.barh(places, list(gradients.values()), color=SERIES[2], height=0.6)
     for i, (name, value) in enumerate(true.items()):
         right.axvline(
-            value, color=COLOURS[2 - i], linestyle=("--", ":")[i], label=f"{name} {value:+.3f}"
+            value, color=SERIES[i], linestyle=DASHES[2 * i + 1], label=f"{name} {value:+.3f}"
         )
-    right.axvline(0, color="#666666", linewidth=0.6)
+    rule(right, vertical=True)
     right.set_yticks(
         places,
         [f"{name} {round(value, 9) + 0.0:+.3f}" for name, value in gradients.items()],
-        fontsize=7,
+        fontsize=8.5,
     )
     right.invert_yaxis()
     right.set_xlabel("expected gradient by the logit of action 1")
-    right.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.4, 0.99), ncols=2)
+    right.legend(fontsize=8.5, loc="lower center", bbox_to_anchor=(0.4, 0.99), ncols=2)
     _title(figure, "In the loss k1 pulls nowhere, k2 as the reverse KL, k3 as the forward one")
     return figure
 
@@ -84,14 +97,14 @@ def factors_of_split(
     split does not matter."""
     figure = _figure(8.0, 3.0)
     panel = figure.subplots()
-    panel.bar(range(len(factors)), factors, color=[COLOURS[p % 6] for p in parts], width=0.7)
+    panel.bar(range(len(factors)), factors, color=[SERIES[p % 6] for p in parts], width=0.7)
     for i, factor in enumerate(factors):
         panel.text(i, factor, f"{factor:.2f}", ha="center", va="bottom", fontsize=8)
-    panel.axhline(1, color="#222222", linestyle="--", linewidth=0.9)
+    panel.axhline(1, color=ink(), linestyle="--", linewidth=0.9)
     panel.set_xticks(
         range(len(factors)),
         [f"|o|={n}\nslice {p + 1}" for n, p in zip(lengths, parts, strict=True)],
-        fontsize=8,
+        fontsize=8.5,
     )
     panel.set_ylabel("weight / weight in the whole step")
     panel.set_ylim(0, 1.15 * max(1.0, *factors))
@@ -111,23 +124,27 @@ def factors_of_split(
 
 
 @picture
-def reach_of_clip(eps_high: float) -> Picture:
-    """Probability at which the clip stops a rising token, against its old probability."""
+def reach_of_clip(eps_high: float, now: float) -> Picture:
+    """Room until the clip stops a rising token, against its old probability; ``now`` is marked."""
     figure = _figure()
     panel = figure.subplots()
     old = np.linspace(0.001, 0.999, 200)
     for k, eps in enumerate((0.2, eps_high)):
         room = [min(1.0, reach(p, eps)) - p for p in old]
         panel.plot(
-            old, room, color=COLOURS[k], linestyle=("--", "-")[k], label=f"eps high {eps:.2f}"
+            old,
+            room,
+            color=RECIPES[("grpo", "dapo")[k]].colour,
+            linestyle=DASHES[1 - k],
+            label=f"eps high {eps:.2f}",
         )
     panel.set(xlabel="old probability of the token", ylabel="room to rise in one rollout")
+    panel.axvline(now, color="#666666", linestyle=":", linewidth=0.9)
     panel.legend()
-    rare = reach(0.01, eps_high)
     _title(
         figure,
-        f"Clip-higher gives rare tokens little more room: .01 may rise to {rare:.4f}, .9 to "
-        f"{min(1, reach(0.9, eps_high)):.2f}",
+        "The room grows with the old probability: a token at .01 may rise to "
+        f"{reach(0.01, eps_high):.4f}, one at .5 to {reach(0.5, eps_high):.2f}",
     )
     return figure
 
@@ -141,11 +158,11 @@ def dynamic_sampling(p: float, size: int) -> Picture:
     grid = np.linspace(0.01, 0.99, 99)
     live = np.array([1 - silent_probability(q, size) for q in grid])
     here = 1 - silent_probability(p, size)
-    left.plot(grid, live, color=COLOURS[0])
-    left.plot(p, here, "o", color=COLOURS[2])
+    left.plot(grid, live, color=SERIES[2])
+    left.plot(p, here, "o", color=SERIES[1])
     left.set(xlabel="pass rate p", ylabel="share of live groups", ylim=(0, 1.02))
-    right.semilogy(grid, 1 / live, color=COLOURS[0])
-    right.plot(p, 1 / here, "o", color=COLOURS[2])
+    right.semilogy(grid, 1 / live, color=SERIES[2])
+    right.plot(p, 1 / here, "o", color=SERIES[1])
     right.set(xlabel="pass rate p", ylabel="groups sampled per live one")
     _title(
         figure,
@@ -160,10 +177,10 @@ def share_by_length(longest: int, shares: Mapping[str, float]) -> Picture:
     """Share of the step's push of one long completion among eight, under each aggregation."""
     figure = _figure(8.0, 2.2)
     panel = figure.subplots()
-    panel.barh(range(len(shares)), [100 * s for s in shares.values()], color=COLOURS[: len(shares)])
+    panel.barh(range(len(shares)), [100 * s for s in shares.values()], color=SERIES[: len(shares)])
     panel.set_yticks(range(len(shares)), list(shares))
     panel.invert_yaxis()
-    panel.axvline(100 / 8, color="#222222", linestyle="--", linewidth=0.9)
+    panel.axvline(100 / 8, color=ink(), linestyle="--", linewidth=0.9)
     panel.set(xlabel="share of the step, % (dashed: one completion of eight)", xlim=(0, 100))
     figure.subplots_adjust(left=0.3, bottom=0.22, top=0.82)
     _title(
@@ -178,9 +195,12 @@ def overlong(cache: int, limit: int = 20480) -> Picture:
     figure = _figure()
     panel = figure.subplots()
     panel.plot(
-        [0, limit - cache, limit, 1.1 * limit], [0, 0, -1, -1], color=COLOURS[0], linewidth=2
+        [0, limit - cache, limit, 1.1 * limit],
+        [0, 0, -1, -1],
+        color=RECIPES["dapo"].colour,
+        linewidth=2,
     )
-    panel.axvline(limit, color="#666666", linestyle=":", label=f"limit {limit}")
+    panel.axvline(limit, color=GREY, linestyle=":", label=f"limit {limit}")
     panel.set(xlabel="tokens of the completion", ylabel="added to the reward", ylim=(-1.1, 0.1))
     panel.legend()
     _title(
@@ -202,29 +222,27 @@ def phase_portrait(table: pd.DataFrame, arrows: np.ndarray, step: int, name: str
     """
     figure = _figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
-    left.quiver(*arrows.T, color="#bbbbbb", width=0.005)
+    left.quiver(*arrows.T, color=GREY, width=0.005)
     past: Any = table[table["step"] <= step]
     for seed in past["seed"].unique():
         path = past[past["seed"] == seed]
-        left.plot(
-            path["stop_right"], path["stop_wrong"], color=COLOURS[0], linewidth=0.6, alpha=0.5
-        )
+        left.plot(path["stop_right"], path["stop_wrong"], color=SERIES[0], linewidth=0.6, alpha=0.5)
     mean = past.groupby("step")[
         ["stop_right", "stop_wrong", "length_right", "length_wrong", "pass_rate"]
     ].mean()
-    left.plot(mean["stop_right"], mean["stop_wrong"], color=COLOURS[2], linewidth=2)
-    left.plot(mean["stop_right"].iloc[-1], mean["stop_wrong"].iloc[-1], "o", color=COLOURS[2])
-    left.plot(BOX, BOX, color="#666666", linestyle=":", linewidth=0.9)
+    left.plot(mean["stop_right"], mean["stop_wrong"], color=SERIES[1], linewidth=2)
+    left.plot(mean["stop_right"].iloc[-1], mean["stop_wrong"].iloc[-1], "o", color=SERIES[1])
+    left.plot(BOX, BOX, color=GREY, linestyle=":", linewidth=0.9)
     left.set(xlabel="stop logit, right", ylabel="stop logit, wrong", xlim=BOX, ylim=BOX)
     last = max(table["step"].tolist())
-    for k, side in enumerate(("right", "wrong")):
+    for side in (RIGHT, WRONG):
         right.plot(
             mean.index,
-            mean[f"length_{side}"],
-            color=COLOURS[2 * k],
-            marker=MARKERS[k],
+            mean[f"length_{side.label}"],
+            color=side.colour,
+            marker=side.marker,
             markersize=3,
-            label=side,
+            label=side.label,
         )
     right.set(xlabel="step", ylabel="expected tokens", xlim=(0, last), ylim=(0, 34))
     right.legend()
@@ -245,8 +263,8 @@ def run_curve(steps: Sequence[float], values: Sequence[float], name: str, step: 
     observed, one run."""
     figure = _figure(8.0, 2.6)
     panel = figure.subplots()
-    panel.plot(steps, values, color=COLOURS[0], marker=MARKERS[0], markersize=3)
-    panel.axvline(step, color=COLOURS[2], linestyle="--", linewidth=1)
+    panel.plot(steps, values, color=SERIES[2], marker=MARKERS[0], markersize=3)
+    panel.axvline(step, color=SERIES[1], linestyle="--", linewidth=1)
     panel.set(xlabel="step", ylabel=name)
     figure.subplots_adjust(bottom=0.2)
     _title(figure, f"{name} of the run, step {step} marked", "observed, one run")

@@ -3,19 +3,16 @@ mathematics is elsewhere."""
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..objective import aggregation as agg
-from ..objective import axes, kl
 from ..objective.catalog import RECIPES, recipe
 from ..objective.recipe import Recipe
 from ..plots.style import Picture
 from ..rollouts import Rollouts
-from ..theory import kl as exact
 from ..toys import stopping
 from ..toys.compare import matched_learning_rate, push_sizes
 from ..toys.flow import expected_gradient
@@ -24,60 +21,6 @@ from ..toys.training import Training
 from ..weights import split
 from . import lab_pictures as draw
 from .panel import Panel, choice, player, slider, tick
-
-ESTIMATORS = {"k1": kl.k1, "k2": kl.k2, "k3": kl.k3, "ratio · k3": kl.k3_ratio}
-
-
-def kl_explorer() -> Panel:
-    """KL estimators on a policy of two actions: value, spread and expected gradient, in the loss
-    and in the reward.
-
-    Level of evidence: exact (every action enumerated).
-    """
-    return Panel(
-        kl_picture,
-        {
-            "p": slider("policy: probability of action 1", 0.05, 0.95, 0.05, 0.7),
-            "q": slider("reference: probability of action 1", 0.05, 0.95, 0.05, 0.3),
-            "beta": slider("beta", 0.01, 1.0, 0.01, 1.0),
-        },
-    )
-
-
-def kl_picture(p: float, q: float, beta: float) -> Picture:
-    """Values of each estimator on either action, and the expected gradient by the logit of action 1
-    against that of the two KLs."""
-    logits, reference = (torch.tensor([x, 1 - x], dtype=torch.float64).log() for x in (p, q))
-    gradients = {}
-    for name, function in ESTIMATORS.items():
-        estimator = partial(function, beta=beta)
-        gradients[f"{name} in the loss"] = exact.in_loss(estimator, logits, reference)[1][0].item()
-    gradients["k1 in the reward"] = exact.in_reward(partial(kl.k1, beta=beta), logits, reference)[
-        0
-    ].item()
-    gradients["k3 in the reward"] = exact.in_reward(partial(kl.k3, beta=beta), logits, reference)[
-        0
-    ].item()
-    two = {
-        "reverse KL(π‖ref)": beta * exact.reverse(logits, reference)[1][0].item(),
-        "forward KL(ref‖π)": beta * exact.forward(logits, reference)[1][0].item(),
-    }
-    return draw.kl_bars(
-        gradients, two, _values(logits, reference, beta), beta * exact.reverse(logits, reference)[0]
-    )
-
-
-def _values(logits: torch.Tensor, reference: torch.Tensor, beta: float) -> dict[str, list[float]]:
-    """The estimators on action 1 and 2, and their mean under the policy."""
-    logp = logits.log_softmax(0)
-    table = {}
-    for name in ("k1", "k2", "k3"):
-        value = axes.run(
-            partial(ESTIMATORS[name], beta=beta), {"logp": logp, "ref_logp": reference}
-        )
-        table[name] = [*value.tolist(), (logp.exp() * value).sum().item()]
-    return table
-
 
 LENGTHS = (4, 6, 8, 8, 12, 16, 24)
 
@@ -122,63 +65,6 @@ def local_weight(loss: Recipe, rollouts: Rollouts, parts: torch.Tensor) -> torch
         rows = (parts == part).nonzero()[:, 0]
         weight[rows] = alone.plan(rollouts[rows]).W[:, 0] / len(parts.unique())
     return weight
-
-
-DAPO = {
-    "clip-higher": "clip",
-    "dynamic sampling": "sampling",
-    "token mean": "mean",
-    "overlong penalty": "overlong",
-}
-
-
-def dapo_lab() -> Panel:
-    """DAPO's four changes, one at a time: which bound it moves, what it costs, whom it favours.
-    Level of evidence: exact."""
-    return Panel(
-        dapo_picture,
-        {
-            "part": choice("change", list(DAPO), "clip-higher"),
-            "eps_high": slider("eps high", 0.1, 0.5, 0.02, 0.28),
-            "p": slider("pass rate p", 0.02, 0.98, 0.02, 0.1),
-            "size": slider("group size G", 2, 64, 1, 16),
-            "longest": slider("tokens of the long completion", 8, 512, 8, 128),
-            "cache": slider("penalised tokens before the limit", 512, 8192, 512, 4096),
-        },
-    )
-
-
-def dapo_picture(
-    part: str, eps_high: float, p: float, size: int, longest: int, cache: int
-) -> Picture:
-    """The picture of one of the four changes; each looks at its own controls."""
-    if DAPO[part] == "clip":
-        return draw.reach_of_clip(eps_high)
-    if DAPO[part] == "sampling":
-        return draw.dynamic_sampling(p, int(size))
-    if DAPO[part] == "mean":
-        return draw.share_by_length(int(longest), long_shares(int(longest)))
-    return draw.overlong(int(cache))
-
-
-def long_shares(longest: int) -> dict[str, float]:
-    """Share of the step's push that one long completion of eight has, the others of 8 tokens, under
-    each aggregation."""
-    rollouts = Rollouts.from_lengths(
-        [longest, *[8] * 7], [1, 0] * 4, [0] * 4 + [1] * 4, max_new_tokens=512
-    )
-    shares = {}
-    for name, choice_ in (
-        ("1/|o|: grpo", agg.sequence_mean),
-        ("token mean of the prompt: dapo", agg.prompt_token_mean),
-    ):
-        shares[name] = _share(choice_, rollouts)
-    return shares | {"token mean of the step: dapo(step)": _share(agg.step_token_mean, rollouts)}
-
-
-def _share(aggregation: axes.Choice, rollouts: Rollouts) -> float:
-    push = Recipe(aggregation=aggregation).plan(rollouts).W.sum(dim=1)
-    return (push[0] / push.sum()).item()
 
 
 STEPS = 60

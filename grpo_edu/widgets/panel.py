@@ -49,7 +49,8 @@ def player(label: str, of: str) -> Control:
 
 class Panel(Explorer):
     """Controls, and what ``draw`` makes of their values. An error takes the place of the picture,
-    with its message.
+    with its message. From a move of a control until the answer of the kernel the browser says
+    "computing" and dims the old picture.
 
     Args:
         draw: called with one keyword per control (players aside) whenever a value changes; gives
@@ -63,6 +64,7 @@ class Panel(Explorer):
     _esm = script("panel")
     controls = tr.List().tag(sync=True)
     values = tr.Dict().tag(sync=True)
+    drawn_for = tr.Dict().tag(sync=True)
     content = tr.Unicode().tag(sync=True)
     error = tr.Unicode().tag(sync=True)
     drawn = tr.Int(0).tag(sync=True)
@@ -101,6 +103,7 @@ class Panel(Explorer):
         with _no_collection(), self.hold_sync(), self.hold_trait_notifications():
             self.values, self._parts, self.error = self._answer()
             self.content = "".join(map(_html, self._parts))
+            self.drawn_for = self.values
             self.drawn += 1
 
     def _answer(self) -> tuple[dict[str, Any], list[Any], str]:
@@ -131,7 +134,7 @@ class Panel(Explorer):
     def figure(self) -> Any:
         """The picture; where there is only text, a picture of it."""
         pictures = [part for part in self._parts if isinstance(part, Picture)]
-        return pictures[0] if pictures else _text_picture("\n\n".join(_texts(self._parts)))
+        return pictures[0] if pictures else text_picture("\n\n".join(_texts(self._parts)))
 
 
 @contextmanager
@@ -166,7 +169,8 @@ def _texts(parts: Sequence[Any]) -> list[str]:
     ]
 
 
-def _text_picture(text: str) -> Picture:
+def text_picture(text: str) -> Picture:
+    """A text as a picture, in a typewriter font."""
     lines = text.splitlines()
     if not lines:
         raise ValueError("there is no text to draw.")

@@ -4,24 +4,24 @@ numbers."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median_high
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..objective import axes
-from ..plots.style import COLOURS, DOWN, UP, Picture, evidence, headline, new_figure, picture
+from ..plots.style import DASHES, DOWN, SERIES, UP, Picture, evidence, headline, new_figure, picture
 from ..theory.clip import pushes
 from ..theory.difficulty import frames, objective_of, prompt_weight_of, silent_probability
-
-DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)))
 
 
 @picture
 def advantage_bars(
     advantages: Mapping[str, Sequence[float]], rewards: Sequence[float], group: Sequence[int]
 ) -> Picture:
-    """One line of bars per estimator, one bar per completion, all on one scale.
+    """One line of bars per estimator, one bar per completion, all on one scale. A bar longer than
+    one and a half of the middle line's longest is cut; its number holds.
 
     Args:
         advantages: N numbers by estimator.
@@ -33,12 +33,13 @@ def advantage_bars(
     if not advantages:
         raise ValueError("advantages is empty: expected at least one estimator with an answer.")
     figure = new_figure(max(6.0, 2.5 + 0.7 * len(rewards)), 0.9 + 0.55 * len(advantages))
-    largest = max((abs(a) for line in advantages.values() for a in line), default=0.0) or 1.0
+    longest = [largest for line in advantages.values() if (largest := max(map(abs, line)))]
+    limit = 1.5 * median_high(longest or [1.0])
     panels = figure.subplots(len(advantages), 1, sharex=True, squeeze=False)[:, 0]
     for panel, (name, line) in zip(panels, advantages.items(), strict=True):
         panel.bar(
             range(len(line)),
-            line,
+            [max(-limit, min(a, limit)) for a in line],
             width=0.6,
             color=[UP if a > 0 else DOWN for a in line],
         )
@@ -46,19 +47,19 @@ def advantage_bars(
         for i, a in enumerate(line):
             panel.text(
                 i,
-                0,
+                max(-limit, min(a, limit)),
                 f"{a:+.3g}" if a else "0",
                 ha="center",
-                va="top" if a > 0 else "bottom",
-                fontsize=7,
+                va="top" if a < 0 else "bottom",
+                fontsize=9,
             )
-        panel.set(ylim=(-1.25 * largest, 1.25 * largest), yticks=[])
-        panel.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=8)
+        panel.set(ylim=(-1.7 * limit, 1.7 * limit), yticks=[])
+        panel.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
         for i in range(1, len(group)):
             if group[i] != group[i - 1]:
                 panel.axvline(i - 0.5, color="#333333", linewidth=0.8)
     panels[-1].set_xticks(
-        range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=7
+        range(len(rewards)), [f"{i + 1}: r={r:g}" for i, r in enumerate(rewards)], fontsize=9
     )
     headline(figure, "One group of rewards, many advantages")
     evidence(figure, "exact")
@@ -79,10 +80,10 @@ def difficulty_curves(gaps: Mapping[str, Tensor], p: float, frame: str) -> Pictu
     left, middle, right = figure.subplots(1, 3)
     size = len(next(iter(gaps.values()))) if gaps else 0
     for k, (name, gap) in enumerate(gaps.items()):
-        style = {"color": COLOURS[k], "linestyle": DASHES[k], "label": name}
+        style = {"color": SERIES[k], "linestyle": DASHES[k], "label": name}
         left.plot(grid, [frames(prompt_weight_of(gap, q), q)[frame] for q in grid], **style)
         middle.plot(grid, [objective_of(gap, q) for q in grid], **style)
-    right.plot(grid, [silent_probability(q, size) for q in grid], color=COLOURS[0])
+    right.plot(grid, [silent_probability(q, size) for q in grid], color=SERIES[0])
     left.set(ylabel=f"weight (yardstick: {frame})", ylim=(None, min(8.0, left.get_ylim()[1])))
     middle.set(ylabel="objective h, h′ = w", ylim=(None, min(8.0, middle.get_ylim()[1])))
     right.set(ylabel="dead groups", ylim=(0, 1.02))
@@ -115,7 +116,7 @@ def clip_curves(
         panel.plot(
             grid,
             pushes(choice, grid, float(advantage)),
-            color=COLOURS[k],
+            color=SERIES[k],
             linestyle=DASHES[k],
             label=name,
         )
@@ -126,5 +127,31 @@ def clip_curves(
     panel.set(xlabel="importance ratio ρ", ylabel="gradient by log π: A · ratio · gate")
     panel.legend()
     headline(figure, f"How hard one token is pushed, A = {advantage:+d}")
+    evidence(figure, "exact")
+    return figure
+
+
+@picture
+def step_bars(
+    before: Sequence[float], after: Mapping[str, Sequence[float]], vocabulary: Sequence[str]
+) -> Picture:
+    """Probabilities of a vocabulary before and after one step, one panel per recipe.
+
+    Args:
+        before: V probabilities.
+        after: V probabilities by recipe.
+        vocabulary: V texts.
+    """
+    figure = new_figure(2.6 * max(2, len(after)), 2.8)
+    panels = figure.subplots(1, len(after), sharey=True, squeeze=False)[0]
+    places = np.arange(len(before))
+    for panel, (name, line) in zip(panels, after.items(), strict=True):
+        colours = [UP if q >= p else DOWN for p, q in zip(before, line, strict=True)]
+        panel.bar(places - 0.2, before, width=0.38, color="#b4b4b4")
+        panel.bar(places + 0.2, line, width=0.38, color=colours)
+        panel.set_xticks(places, vocabulary)
+        panel.set_title(name)
+    panels[0].set_ylabel("probability")
+    headline(figure, "Before (grey) and after one step: orange is more probable, purple less")
     evidence(figure, "exact")
     return figure

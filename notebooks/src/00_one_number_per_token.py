@@ -182,9 +182,9 @@ real = read_completions()
 weights_on_text([grpo, recipe("dr_grpo")], real, rows=[49, 48, 52], relative=True)
 
 # %%
-from grpo_edu.widgets.readers import token_view
+from grpo_edu.widgets.texts import TokenView
 
-token_view()
+TokenView()
 
 # %% [markdown]
 # All of them at once. Each row is a completion, rules part the prompts. Under GRPO short rows are dark and long rows pale;

@@ -92,14 +92,28 @@ pd.DataFrame({p: frames(std_weight(p, 64), p) for p in (0.02, 0.1, 0.5, 0.9)}).r
 # %% [markdown]
 # ## 6. Groups that say nothing
 #
-# All right or all wrong: no advantage, whatever the std. **Predict:** what share of groups of 8 is silent at pass rate 0.05?
+# All right or all wrong: no advantage, whatever the std. Drag the bar before you unfold the picture below it.
 
-# %%
+# %% tags=["ask"]
+from grpo_edu.widgets.predict import Predict
+
+Predict(
+    "What share of groups of 8 is silent at pass rate 0.05?",
+    answer=100 * (0.95**8 + 0.05**8),
+    span=(0, 100),
+    unit="%",
+)
+
+# %% tags=["predict"]
 FIGURES["silent_groups"].show()
 
 # %% [markdown]
+# <details><summary>The answer in words</summary>
+#
 # Two thirds. Dynamic sampling replaces them. If it draws *new* prompts, the relative weights above stay. If it re-rolls the
 # *same* prompt until its group is mixed, a hard prompt is lifted further: at p = 0.02 and G = 8 from 2.57 to 17.2.
+#
+# </details>
 
 # %%
 from functools import partial

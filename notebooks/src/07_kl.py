@@ -86,9 +86,9 @@ kl_estimators(
 )
 
 # %%
-from grpo_edu.widgets.labs import kl_explorer
+from grpo_edu.widgets.kl import KLExplorer
 
-kl_explorer()
+KLExplorer()
 
 # %% [markdown]
 # Move the policy to the reference: values and pulls vanish. Then put the reference at 0.9 and the policy at 0.5.

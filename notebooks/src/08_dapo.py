@@ -278,9 +278,9 @@ AggregationExplorer(
 )
 
 # %%
-from grpo_edu.widgets.labs import dapo_lab
+from grpo_edu.widgets.dapo import DapoExplorer
 
-dapo_lab()
+DapoExplorer()
 
 # %% [markdown]
 # ## 8. In the frameworks

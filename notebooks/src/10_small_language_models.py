@@ -159,13 +159,13 @@ import tempfile
 from pathlib import Path
 
 from grpo_edu.lm.train import Run, begin
-from grpo_edu.widgets.readers import run_viewer
+from grpo_edu.widgets.texts import RunViewer
 
 folder = Path(tempfile.mkdtemp(), "run")
 settings = Settings(steps=8, prompts=6, samples=8, learning_rate=2e-4)
 run = Run("tiny", "lab", "grpo", kl=False, settings=settings)
 rewards = [line["reward"] for line in begin(run, folder)]
-run_viewer(folder)
+RunViewer(folder)
 
 # %% [markdown]
 # ## 8. With a reward that rises
@@ -179,13 +179,7 @@ FIGURES["lm_token_efficiency"].show()
 # 116 thousand tokens under GRPO, 113 under Dr. GRPO, 119 under the token mean, for one pass rate. Right answers, which become many, shrink as
 # wrong ones grow. Where most answers are wrong, the sum would come out otherwise.
 
-# %%
-FIGURES["lm_entropy_reward"].show()
-
 # %% [markdown]
-# Arm by arm the pass rate falls with entropy as R = b − a·exp(H) says, but loosely: R² from .27 to .93, and above .9 in three of fifteen runs.
-# Under 1/|o| entropy goes on falling when there is nothing left to win: long certain tails, not better answers.
-#
 # ## 9. The other bias
 #
 # Division by the std multiplies a group's gradient by 1/σ, exactly. How much does a hard question gain, measured on the model?

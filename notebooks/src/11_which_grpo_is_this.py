@@ -80,17 +80,32 @@ AggregationExplorer(recipes=names, lengths=[10, 40, 10, 40], rewards=[1, 0, 0, 0
 # %% [markdown]
 # ## 3. Predict
 #
-# An empty `GRPOConfig()` of TRL 1.16. **Before you run the next cell:** what is the push at 10 and at 100 tokens? Is there a KL term?
-# May the clip act? And what would an older release have run?
+# An empty `GRPOConfig()` of TRL 1.16. **Before you unfold the output of the second cell below:** what is the push at 10 and at
+# 100 tokens? Is there a KL term? May the clip act? And what would an older release have run?
 
-# %%
+# %% tags=["ask"]
+from grpo_edu import token_weights
 from grpo_edu.frameworks import explain
+from grpo_edu.widgets.predict import Predict
+
+two = Rollouts.from_lengths([10, 100], rewards=[1, 0])
+short, long = token_weights(explain("GRPOConfig()").recipe, two)[:, 0].abs().tolist()
+Predict(
+    "One answer has 10 tokens, one has 100. How many times as hard is a token of the short one pushed?",
+    answer=short / long,
+)
+
+# %% tags=["predict"]
 
 print(explain("GRPOConfig()"))
 
 # %% [markdown]
+# <details><summary>The answers in words</summary>
+#
 # A token mean, no KL, and a clip that never acts, since there is one update per rollout. So it is not the paper's GRPO: the default
 # `loss_type` is `"dapo"`. No version was given, so `explain` says which one it assumed and what another would change.
+#
+# </details>
 #
 # ## 4. The table
 #

@@ -1,7 +1,8 @@
 // The advantage explorer: one advantage per completion, under every estimator at once.
 
-import { advantagesOf, batchOf, isDead, need, perPrompt, sum, turned } from "./objective.js";
+import { advantagesOf, batchOf, clamp, isDead, need, perPrompt, sum, turned } from "./objective.js";
 import {
+  FRAME,
   asNumber,
   attributes,
   bar,
@@ -11,8 +12,11 @@ import {
   grown,
   halves,
   mark,
+  more,
   named,
   parse,
+  presetChoice,
+  presetState,
   replaced,
   select,
   signed,
@@ -41,11 +45,12 @@ function check({ rewards, lengths, group, eps }) {
   need(eps >= 0, "eps", eps, "0 or more");
 }
 
-/* One answer per estimator: {name, advantage: [N], sum}, or {name, error}. Throws on a state that is wrong. */
+/* One answer per estimator: {name, advantage: [N], sum}, or {name, error}. Throws on a state that
+   is wrong. */
 export function answer(state) {
   check(state);
   const batch = batchOf({ ...state, greedy: state.rewards.map(() => Number(state.greedy)) });
-  return Object.keys(state.specs).map((name) => {
+  return state.estimators.map((name) => {
     try {
       const advantage = advantagesOf(turned(state.specs[name], state), batch);
       const total = sum(advantage);
@@ -59,26 +64,68 @@ export function answer(state) {
 
 // ---- the picture: one line of bars per estimator ----
 
-const LINE = 46;
+const LINE = 60; // height of a line of bars
+const NAME = 18; // height of the name above it, on a narrow page
 const HEAD = 24;
+const TEXT = 13; // height of a number above or below its bar
+const NARROW = 480;
 
-function bars(result, s, { y, left, cell, largest, label }) {
+/* Most of the lines fill their height: a bar that is longer than one and a half of the middle
+   line's longest is cut. {up, down}: what the bars need on either side; {limit}: where they end. */
+function scaleOf(good) {
+  const largest = good.map((r) => Math.max(...r.advantage.map(Math.abs))).sort((a, b) => a - b);
+  const limit = 1.5 * (largest.filter((a) => a > 0)[largest.filter((a) => a > 0).length >> 1] ?? 0);
+  const ends = good.flatMap((r) => r.advantage.map((a) => clamp(a, -limit, limit)));
+  return { limit, up: Math.max(0, ...ends), down: Math.max(0, ...ends.map((a) => -a)) };
+}
+
+function bars(result, s, { y, left, cell, scale, label }) {
   if (result.error)
-    return `<text x="${left}" y="${y + 26}" class="soft">${escaped(result.error)}</text>`;
-  const zero = y + LINE / 2;
-  const scale = largest > 0 ? (LINE / 2 - 5) / largest : 0;
-  return (
-    result.advantage
-      .map((a, i) => {
-        const height = Math.abs(a) * scale;
-        const x = left + i * cell;
-        return `<g data-row="${i}" data-advantage="${a}"><title>${escaped(label)}, completion ${i + 1}: ${signed(a)}</title>
+    return `<text x="${left}" y="${y + 30}" class="soft">${escaped(result.error)}</text>`;
+  const { limit, up, down } = scale;
+  const unit = up + down > 0 ? (LINE - 2 * TEXT - 4) / (up + down) : 0;
+  const zero = y + TEXT + 2 + up * unit;
+  const one = (a, i) => {
+    const height = Math.max(a === 0 ? 0 : 2, Math.min(Math.abs(a), limit) * unit);
+    const x = left + i * cell;
+    const wide = cell * 0.6;
+    const top = a > 0 ? zero - height : zero;
+    const gap = a > 0 ? top + 4 : top + height - 6;
+    const cut = `<rect class="cut" x="${x}" y="${gap}" width="${cell}" height="2"/>`;
+    return `<g data-row="${i}" data-advantage="${a}">
+      <title>${escaped(label)}, completion ${i + 1}: ${signed(a)}</title>
       <rect class="back" x="${x}" y="${y}" width="${cell}" height="${LINE}"/>
-      <rect x="${x + cell * 0.2}" y="${a > 0 ? zero - height : zero}" width="${cell * 0.6}" height="${height}" fill="var(--${a > 0 ? "up" : "down"}-most)"/>
-      <text x="${x + cell / 2}" y="${a > 0 ? zero + 14 : zero - 5}" text-anchor="middle">${signed(a)}</text></g>`;
-      })
-      .join("") +
-    `<line class="axis" x1="${left}" x2="${left + cell * s.rewards.length}" y1="${zero}" y2="${zero}"/>`
+      <rect x="${x + cell * 0.2}" y="${top}" width="${wide}" height="${height}"
+      fill="var(--${a > 0 ? "up" : "down"}-most)"/>${Math.abs(a) > limit ? cut : ""}
+      <text x="${x + cell / 2}" y="${a < 0 ? zero + height + TEXT - 2 : top - 3}"
+      text-anchor="middle">${signed(a)}</text></g>`;
+  };
+  const end = left + cell * s.rewards.length;
+  return `${result.advantage.map(one).join("")}
+    <line class="axis" x1="${left}" x2="${end}" y1="${zero}" y2="${zero}"/>`;
+}
+
+function lineOf(result, s, k, { room, narrow, width, left, cell, scale }) {
+  const { label, words } = s.specs[result.name];
+  const step = LINE + (narrow ? NAME : 0);
+  const y = HEAD + step * k;
+  const low = y + step - LINE;
+  const aside = room < 900 ? "" : `<text class="soft" x="0" y="${y + 38}">${escaped(words)}</text>`;
+  const total = result.error ? "" : signed(result.sum);
+  return `<g data-estimator="${escaped(result.name)}">
+    <line class="grid" x1="0" x2="${width}" y1="${y}" y2="${y}"/>
+    <text x="0" y="${y + (narrow ? 14 : 22)}">${escaped(label)}</text>${aside}
+    ${bars(result, s, { y: low, left, cell, scale, label })}
+    <text x="${width - 4}" y="${low + 31}" text-anchor="end">${total}</text></g>`;
+}
+
+function silentNotes(s) {
+  const dead = perPrompt(batchOf(s), s.rewards, isDead);
+  const many = new Set(s.group).size > 1;
+  return [...new Set(s.group.filter((_, i) => dead[i]))].map(
+    (q) =>
+      `<p class="note">${many ? `prompt ${q + 1}: ` : ""}every reward is equal, ` +
+      "so whoever compares within the prompt gets 0</p>",
   );
 }
 
@@ -86,42 +133,34 @@ function draw(root, s, results) {
   const picture = root.querySelector(".picture");
   const n = s.rewards.length;
   const room = Math.floor(picture.parentElement.clientWidth) - 8;
-  const narrow = room < 900;
-  const left = narrow ? 128 : 250;
-  const cell = Math.max(48, (room - left - 58) / n); // many completions: it scrolls
-  const width = left + cell * n + 58;
-  const height = HEAD + LINE * results.length;
-  const largest = Math.max(
-    0,
-    ...results.filter((r) => !r.error).flatMap((r) => r.advantage.map(Math.abs)),
-  );
+  const narrow = room < NARROW;
+  const left = [0, 128, 250][Number(!narrow) + Number(room >= 900)]; // see .compact .rows
+  const sum = narrow ? 52 : 58;
+  const cell = Math.max(48, (room - left - sum) / n); // many completions: it scrolls
+  const width = left + cell * n + sum;
+  const height = HEAD + (LINE + (narrow ? NAME : 0)) * results.length;
+  const good = results.filter((r) => !r.error);
+  const place = { room, narrow, width, left, cell, scale: scaleOf(good) };
   const heads = s.rewards.map(
     (_, i) =>
       `<text x="${left + (i + 0.5) * cell}" y="14" text-anchor="middle">${named(s, i)}</text>`,
   );
-  const lines = results.map((r, k) => {
-    const y = HEAD + LINE * k;
-    const { label, words } = s.specs[r.name];
-    return `<g data-estimator="${escaped(r.name)}"><line class="grid" x1="0" x2="${width}" y1="${y}" y2="${y}"/>
-      <text x="0" y="${y + (narrow ? 27 : 19)}">${escaped(label)}</text>${narrow ? "" : `<text class="soft" x="0" y="${y + 35}">${escaped(words)}</text>`}
-      ${bars(r, s, { y, left, cell, largest, label })}<text x="${width - 4}" y="${y + 27}" text-anchor="end">${r.error ? "" : signed(r.sum)}</text></g>`;
+  const rules = s.group.map((q, i) => {
+    const x = left + i * cell;
+    return i > 0 && q !== s.group[i - 1]
+      ? `<line class="rule" x1="${x}" x2="${x}" y1="0" y2="${height}"/>`
+      : "";
   });
-  const rule = s.group.map((q, i) =>
-    i > 0 && q !== s.group[i - 1]
-      ? `<line class="rule" x1="${left + i * cell}" x2="${left + i * cell}" y1="0" y2="${height}"/>`
-      : "",
-  );
-  const dead = perPrompt(batchOf(s), s.rewards, isDead);
-  const silent = [...new Set(s.group.filter((_, i) => dead[i]))];
-  const note = silent.map(
-    (q) =>
-      (new Set(s.group).size > 1 ? `prompt ${q + 1}: ` : "") +
-      "every reward is equal, so whoever compares within the prompt gets 0",
-  );
-  picture.innerHTML = `${note.map((text) => `<p class="note">${text}</p>`).join("")}<div class="wide"><svg role="img" width="${width}" height="${height}">
-    <title>advantage of each completion: ${results.map((r) => `${escaped(s.specs[r.name].label)} ${r.error ? "no answer" : r.advantage.map(signed).join(" ")}`).join("; ")}</title>
-    ${heads.join("")}<text class="soft" x="${width - 4}" y="14" text-anchor="end">sum</text>${lines.join("")}${rule.join("")}</svg></div>
-    <p class="soft">one scale for all estimators; exact</p>`;
+  const numbers = (r) => (r.error ? "no answer" : r.advantage.map(signed).join(" "));
+  const said = results.map((r) => `${escaped(s.specs[r.name].label)} ${numbers(r)}`);
+  const isCut = good.some((r) => r.advantage.some((a) => Math.abs(a) > place.scale.limit));
+  const cut = isCut ? "; a bar with a gap is longer than drawn, its number holds" : "";
+  picture.innerHTML = `${silentNotes(s).join("")}<div class="wide">
+    <svg role="img" width="${width}" height="${height}">
+    <title>advantage of each completion: ${said.join("; ")}</title>
+    ${heads.join("")}<text class="soft" x="${width - 4}" y="14" text-anchor="end">sum</text>
+    ${results.map((r, k) => lineOf(r, s, k, place)).join("")}${rules.join("")}</svg></div>
+    <p class="soft${isCut ? "" : " aside"}">one scale for all estimators${cut}; exact</p>`;
   root.querySelector(".table").innerHTML = tableOf(
     ["estimator", ...s.rewards.map((_, i) => named(s, i)), "sum"],
     results.map((r) => [
@@ -140,8 +179,9 @@ function point(root, _s, _results, i) {
 
 // ---- the controls ----
 
-const controls = () =>
-  bar(
+const controls = (s) =>
+  bar(presetChoice(s)) +
+  more(
     field("count", "completions", `min="${FEWEST}" max="${MOST}" step="1"`),
     select("ddof", "std divides by", [
       ["1", "G − 1 (ddof 1)"],
@@ -154,7 +194,8 @@ const controls = () =>
   );
 
 const one = (i) =>
-  `<div class="one"><span class="who" data-key="who" data-index="${i}"></span><button type="button" ${attributes("rewards", "", i)}></button>` +
+  `<div class="one"><span class="who" data-key="who" data-index="${i}"></span>
+  <button type="button" ${attributes("rewards", "", i)}></button>` +
   slider(
     "lengths",
     "length",
@@ -187,6 +228,7 @@ const changes = {
       group: halves(n, new Set(s.group).size > 1),
     };
   },
+  preset: presetState,
   prompts: (input, s) => ({ group: halves(s.rewards.length, input.checked) }),
   greedy: (input) => ({ greedy: input.checked }),
   ddof: (input) => ({ ddof: Number(input.value) }),
@@ -196,7 +238,18 @@ const changes = {
   lengths: (input, s, i) => ({ lengths: replaced(s.lengths, i, Number(input.value)) }),
 };
 
-const keys = ["specs", "rewards", "lengths", "group", "greedy", "ddof", "eps", "k"];
+const keys = [
+  "specs",
+  "rewards",
+  "lengths",
+  "group",
+  "greedy",
+  "ddof",
+  "eps",
+  "k",
+  "estimators",
+  ...FRAME,
+];
 export default {
   render: explorer({
     keys,

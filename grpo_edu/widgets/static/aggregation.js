@@ -1,7 +1,9 @@
-// The aggregation explorer: one gradient weight per completion token, for up to four recipes side by side.
+// The aggregation explorer: the push on every token, for up to four recipes side by side.
 
-import { isDead, need, perPrompt, pushOf, sum } from "./objective.js";
+import { gripAttributes, gripsOf, keepingFocus } from "./grips.js";
+import { clamp, isDead, mean, need, perPrompt, pushOf, sum } from "./objective.js";
 import {
+  FRAME,
   asNumber,
   attributes,
   bar,
@@ -14,10 +16,13 @@ import {
   grown,
   halves,
   mark,
+  more,
   named,
   number,
   parse,
   percent,
+  presetChoice,
+  presetState,
   replaced,
   signed,
   slider,
@@ -28,8 +33,11 @@ import {
 
 export const LONGEST = 64;
 const MANY = 4;
+const LOWEST = 0.1;
+const HIGHEST = 10;
 
-// The clip of the controls in place of the recipe's own; null leaves its own. CISPO's bounds are absolute, the controls offsets from 1.
+// The clip of the controls in place of the recipe's own; null leaves its own. CISPO's bounds are
+// absolute, the controls offsets from 1.
 export function clipOf(surrogate, low, high) {
   if ("eps_low" in surrogate)
     return {
@@ -52,7 +60,64 @@ const split = (rows, parts) => {
   return Array.from({ length: parts }, (_, b) => Array(small + (b < large)).fill(b)).flat();
 };
 
-function check({ recipes, lengths, rewards, group, ratio, length_limit, micro_batches }) {
+// ---- the ratio of every token: of a completion one number, or a list with one per token ----
+
+const ratiosOf = ({ ratio, lengths }, i) =>
+  Array.isArray(ratio[i]) ? ratio[i] : Array(lengths[i]).fill(ratio[i]);
+const shortest = (values) => (values.every((x) => x === values[0]) ? values[0] : values);
+const newOf = (s, ratio) => Number((s.old * ratio).toPrecision(12));
+// The chosen token, on a completion that may have become shorter.
+function tokenOf({ token: [i, t], lengths }) {
+  const row = Math.min(i, lengths.length - 1);
+  return [row, Math.min(t, lengths[row] - 1)];
+}
+
+// The new probability of a token, with three digits; the chosen token is this one.
+function withNew(s, i, t, p) {
+  const most = Math.min(1, HIGHEST * s.old);
+  const kept = Number(clamp(p, LOWEST * s.old, most).toPrecision(3));
+  const ratio = clamp(Number((kept / s.old).toPrecision(12)), LOWEST, HIGHEST);
+  const own = replaced(ratiosOf(s, i), t, ratio);
+  return { token: [i, t], ratio: replaced(s.ratio, i, shortest(own)) };
+}
+
+// A new length; new tokens of a completion with a ratio for every token have ratio 1.
+function withLength(s, i, wanted) {
+  const length = clamp(wanted, 1, Math.min(LONGEST, s.length_limit));
+  const own = Array.isArray(s.ratio[i])
+    ? shortest(Array.from({ length }, (_, t) => s.ratio[i][t] ?? 1))
+    : s.ratio[i];
+  return {
+    lengths: replaced(s.lengths, i, length),
+    ratio: replaced(s.ratio, i, own),
+    token: [i, Math.min(s.token[1], length - 1)],
+  };
+}
+
+// ---- the numbers ----
+
+function checkRatios(s) {
+  s.ratio.forEach((own, i) => {
+    if (Array.isArray(own) && own.length !== s.lengths[i])
+      throw new Error(
+        `ratio of completion ${i + 1} has ${own.length} entries but it has ${s.lengths[i]} ` +
+          "tokens: expected one number, or one per token.",
+      );
+    const all = ratiosOf(s, i);
+    const name = `ratio of completion ${i + 1}`;
+    all.forEach((x) => need(x > 0 && Number.isFinite(x), name, x, "a positive number"));
+    const highest = newOf(s, Math.max(...all));
+    need(
+      highest <= 1,
+      `a probability of completion ${i + 1}`,
+      highest,
+      "at most 1: lower its ratio, or π_old",
+    );
+  });
+}
+
+function check(s) {
+  const { recipes, lengths, rewards, group, ratio, length_limit, micro_batches } = s;
   const n = lengths.length;
   need(n >= 1 && n <= 8, "the number of completions", n, "1 to 8");
   for (const [name, values] of Object.entries({ rewards, group, ratio })) {
@@ -61,34 +126,22 @@ function check({ recipes, lengths, rewards, group, ratio, length_limit, micro_ba
         `${name} has ${values.length} entries but there are ${n} completions: expected one each.`,
       );
   }
-  lengths.forEach((x, i) =>
-    need(
-      Number.isInteger(x) && x >= 1 && x <= LONGEST,
-      `length of completion ${i + 1}`,
-      x,
-      `1 to ${LONGEST}`,
-    ),
-  );
-  ratio.forEach((x, i) =>
-    need(x > 0 && Number.isFinite(x), `ratio of completion ${i + 1}`, x, "a positive number"),
-  );
-  need(
-    length_limit >= Math.max(...lengths),
-    "C",
-    length_limit,
-    `at least ${Math.max(...lengths)}, the longest completion`,
-  );
-  need(
-    micro_batches >= 1 && micro_batches <= n,
-    "micro-batches",
-    micro_batches,
-    `1 to ${n}, the number of completions`,
-  );
+  lengths.forEach((x, i) => {
+    const fits = Number.isInteger(x) && x >= 1 && x <= LONGEST;
+    need(fits, `length of completion ${i + 1}`, x, `1 to ${LONGEST}`);
+  });
+  checkRatios(s);
+  const longest = Math.max(...lengths);
+  const least = `at least ${longest}, the longest completion`;
+  need(length_limit >= longest, "C", length_limit, least);
+  const parts = micro_batches >= 1 && micro_batches <= n;
+  need(parts, "micro-batches", micro_batches, `1 to ${n}, the number of completions`);
   need(recipes.length > 0, "the choice of recipes", "empty", "at least one");
 }
 
-/* One answer per recipe, {name, advantage, W, ratio, gate, push, share, clipped, dead, total} with one number per
-   completion (push: on each of its tokens; share: of the step's push, signed), or {name, error}. Throws on a state that is wrong. */
+/* One answer per recipe: {name, error}, or {name, advantage, W, ratio, gate, push, clipped}, each
+   [i][t], {share, dead} of each completion (share: its signed part of the step's total |push|) and
+   that `total`. Throws on a state that is wrong. */
 export function answer(state) {
   check(state);
   return state.recipes.map((name) => {
@@ -100,137 +153,263 @@ export function answer(state) {
   });
 }
 
-function pushes(
-  spec,
-  { lengths, rewards, group, ratio, eps_low, eps_high, length_limit, micro_batches },
-) {
-  if (spec.rewards.length) throw new Error("the explorer does not draw reward shaping.");
-  const r = pushOf(
-    { ...spec, surrogate: clipOf(spec.surrogate, eps_low, eps_high) },
+function pushes(spec, s) {
+  const { advantage, W, ratio, gate, push, total, share, batch } = pushOf(
+    { ...spec, surrogate: clipOf(spec.surrogate, s.eps_low, s.eps_high) },
     {
-      rewards,
-      lengths,
-      group,
-      logRatio: lengths.map((n, i) => Array(n).fill(Math.log(ratio[i]))),
-      limit: length_limit,
-      micro: split(lengths.length, micro_batches),
+      rewards: s.rewards,
+      lengths: s.lengths,
+      group: s.group,
+      greedy: s.rewards.map(() => Number(s.greedy)),
+      logRatio: s.lengths.map((_, i) => ratiosOf(s, i).map(Math.log)),
+      limit: s.length_limit,
+      micro: split(s.lengths.length, s.micro_batches),
     },
   );
-  const first = (values) => values.map((row) => row[0]);
-  const dead = perPrompt(r.batch, rewards, isDead);
+  const dead = perPrompt(batch, s.rewards, isDead);
   return {
-    advantage: first(r.advantage),
-    W: first(r.W),
-    ratio: first(r.ratio),
-    gate: first(r.gate),
-    push: first(r.push),
-    total: r.total,
-    share: r.share.map(sum),
-    clipped: r.gate.map((gate, i) => gate[0] === 0 && r.advantage[i][0] !== 0),
-    dead: dead.map((is, i) => is && r.advantage[i][0] === 0),
+    advantage,
+    W,
+    ratio,
+    gate,
+    push,
+    total,
+    share: share.map(sum),
+    clipped: gate.map((row, i) => row.map((g, t) => g === 0 && advantage[i][t] !== 0)),
+    dead: dead.map((is, i) => is && advantage[i].every((a) => a === 0)),
   };
 }
 
 // ---- the pictures ----
 
 const perToken = (x, relative) => (relative && x !== 0 ? `${signed(x)} %` : signed(x));
-const product = (r, i) =>
-  `A ${signed(r.advantage[i])} · W ${number(r.W[i])} · ratio ${number(r.ratio[i])} · ` +
-  `gate ${number(r.gate[i])} = ${signed(r.push[i])}`;
-const ROW = 24;
+const product = (r, [i, t]) =>
+  `A ${signed(r.advantage[i][t])} · W ${number(r.W[i][t])} · ratio ${number(r.ratio[i][t])} · ` +
+  `gate ${number(r.gate[i][t])} = ${signed(r.push[i][t])}`;
+const moved = (s, [i, t]) => {
+  const ratio = ratiosOf(s, i)[t];
+  return `π_old ${number(s.old)} → π ${number(newOf(s, ratio))}, ratio ${number(ratio)}`;
+};
 const TOP = 22;
+const BAR = 96; // height of the bars, from a ratio of LOWEST to one of HIGHEST
+const PER_LOG = BAR / Math.log(HIGHEST / LOWEST); // pixels
+const textAt = (x, y, anchor, text, more = 'class="soft"') =>
+  `<text ${more} x="${x.toFixed(1)}" y="${y}" text-anchor="${anchor}">${text}</text>`;
 
-function panel(result, state, { width, largest, id }) {
-  const { lengths, group, relative } = state;
-  const n = lengths.length;
-  const left = 14 + 6.5 * Math.max(...lengths.map((_, i) => named(state, i).length));
-  const right = 144;
-  const columns = Math.max(8, 8 * Math.ceil(Math.max(...lengths) / 8));
-  const cell = (width - left - right) / columns;
+// Positions under a strip.
+function places(left, cell, columns, y) {
+  const marks = [1, ...[1, 2, 3, 4].map((k) => (k * columns) / 4)];
+  const apart = marks.filter((t, k) => k === 0 || (t - marks[k - 1]) * cell > 16);
+  return apart.map((t) => textAt(left + (t - 0.5) * cell, y, "middle", t)).join("");
+}
+const columnsOf = (length) => Math.max(8, 8 * Math.ceil(length / 8));
+
+// One of 40 colours a side, so that many cells share one.
+const shade = (x, largest) => colour(Math.round((40 * x) / (largest || 1)), 40);
+
+// The cells of a row, those with one colour as one path: a path each would be most of a frame.
+function cellsOf(fills, { left, cell, y, height }) {
   const gap = cell > 5 ? 1 : 0;
-  const bottom = TOP + ROW * n;
-  const places = [1, ...[1, 2, 3, 4].map((k) => (k * columns) / 4)];
-  const row = (i) => {
-    const y = TOP + ROW * i;
-    const shown = relative && result.total ? (100 * result.push[i]) / result.total : result.push[i];
-    const fill = result.clipped[i] ? `url(#${id})` : colour(shown, largest);
-    const cells = Array.from(
-      { length: lengths[i] },
-      (
-        _,
-        t, // one path for the row: 64 rects each would be most of the work of a frame
-      ) =>
-        `M${(left + t * cell).toFixed(2)} ${y + 3}h${(cell - gap).toFixed(2)}v${ROW - 6}h${(gap - cell).toFixed(2)}z`,
-    ).join("");
-    return `<g class="row" data-row="${i}" data-push="${result.push[i]}" data-share="${result.share[i]}">
-      <title>completion ${i + 1}, each of its ${lengths[i]} tokens: ${product(result, i)}</title>
-      <rect class="back" x="0" y="${y}" width="${width}" height="${ROW}"/>
-      <text x="${left - 8}" y="${y + 16}" text-anchor="end">${named(state, i)}</text>
-      <path class="cells" data-cells="${lengths[i]}" fill="${fill}" d="${cells}"/>
-      <rect class="edge" x="${left}" y="${y + 2.5}" width="${(lengths[i] * cell).toFixed(2)}" height="${ROW - 5}"/>
-      <text x="${width - 64}" y="${y + 16}" text-anchor="end">${perToken(shown, relative)}</text>
-      <text x="${width - 4}" y="${y + 16}" text-anchor="end">${percent(result.share[i])}</text></g>`;
-  };
-  const rule = (i) =>
-    i > 0 && group[i] !== group[i - 1]
-      ? `<line class="rule" x1="0" x2="${width}" y1="${TOP + ROW * i}" y2="${TOP + ROW * i}"/>`
-      : "";
-  const summary = lengths.map(
-    (_, i) =>
-      `completion ${i + 1} ${perToken(result.push[i], false)} per token, ${percent(result.share[i])} of the step`,
-  );
-  return `<svg role="img" width="${width}" height="${bottom + 30}"><title>${escaped(state.specs[result.name].label)}: ${summary.join("; ")}</title>
-    <defs><pattern id="${id}" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-      <rect class="hatch-back" width="5" height="5"/><line class="hatch" x1="0" x2="0" y1="0" y2="5"/></pattern></defs>
-    <text class="soft" x="${width - 64}" y="14" text-anchor="end">push / token</text>
-    <text class="soft" x="${width - 4}" y="14" text-anchor="end">share</text>
-    ${lengths.map((_, i) => row(i) + rule(i)).join("")}
-    ${places.map((t) => `<text class="soft" x="${(left + (t - 0.5) * cell).toFixed(1)}" y="${bottom + 13}" text-anchor="middle">${t}</text>`).join("")}
-    <text class="soft" x="${left + (columns * cell) / 2}" y="${bottom + 27}" text-anchor="middle">token position</text></svg>`;
+  const paths = new Map();
+  fills.forEach((fill, t) => {
+    const d =
+      `M${(left + t * cell).toFixed(2)} ${y}h${(cell - gap).toFixed(2)}v${height}` +
+      `h${(gap - cell).toFixed(2)}z`;
+    paths.set(fill, (paths.get(fill) ?? "") + d);
+  });
+  return [...paths].map(([fill, d]) => `<path fill="${fill}" d="${d}"/>`).join("");
 }
 
-function notes(result, state) {
-  const dead = [...new Set(state.group.filter((_, i) => result.dead[i]))];
-  const prompts = new Set(state.group).size;
+const grip = (kind, s, i, reached) => {
+  const [row, t] = tokenOf(s);
+  const length = s.lengths[i];
+  if (kind === "length")
+    return gripAttributes(`length ${i}`, {
+      label: `end of completion ${i + 1}`,
+      text: `${length} tokens; left and right change the length`,
+      now: length,
+      low: 1,
+      high: Math.min(LONGEST, s.length_limit),
+      reached,
+    });
+  const at = [i, row === i ? t : 0];
+  return gripAttributes(`${kind} ${i}`, {
+    label: `${kind === "bars" ? "probability of the " : ""}tokens of completion ${i + 1}`,
+    text:
+      `token ${at[1] + 1} of ${length}: ${moved(s, at)}; left and right choose a token, up and ` +
+      "down move its probability, Enter changes the reward",
+    now: newOf(s, ratiosOf(s, i)[at[1]]),
+    low: 0,
+    high: 1,
+    reached,
+  });
+};
+
+function panelRow(r, s, i, { width, left, cell, largest, id, height, reached }) {
+  const y = TOP + height * i;
+  const middle = y + height / 2 + 4;
+  const factor = s.relative && r.total ? 100 / r.total : 1;
+  const fills = r.push[i].map((x, t) =>
+    r.clipped[i][t] ? `url(#${id})` : shade(factor * x, largest),
+  );
+  const [row, t] = tokenOf(s);
+  const end = left + s.lengths[i] * cell;
+  const average = mean(r.push[i]);
+  const inside = `y="${y + 2.5}" height="${height - 5}"`;
+  const picked =
+    row === i
+      ? `<rect class="chosen" x="${left + t * cell - 0.5}" width="${cell}" ${inside}/>`
+      : "";
+  return `<g class="row${row === i ? " on" : ""}" data-row="${i}" data-push="${average}"
+    data-share="${r.share[i]}">
+    <rect class="back" x="0" y="${y}" width="${width}" height="${height}"/>
+    <g data-grip="reward ${i}">${textAt(left - 8, middle, "end", named(s, i), "")}</g>
+    <g class="cells" data-cells="${s.lengths[i]}" ${grip("cells", s, i, reached)}>
+    ${cellsOf(fills, { left, cell, y: y + 3, height: height - 6 })}
+    <rect class="edge" x="${left}" width="${(end - left).toFixed(2)}" ${inside}/>${picked}</g>
+    <rect class="end" x="${(end + 1).toFixed(1)}" width="6" rx="2" ${inside}
+    ${grip("length", s, i, reached)}/>
+    ${textAt(width - 64, middle, "end", perToken(factor * average, s.relative), "")}
+    ${textAt(width - 4, middle, "end", percent(r.share[i]), "")}</g>`;
+}
+
+function panel(r, s, { width, largest, id, reached }) {
+  const { lengths, group } = s;
+  const height = s.compact ? 18 : 24;
+  const left = 14 + 6.5 * Math.max(...lengths.map((_, i) => named(s, i).length));
+  const columns = columnsOf(Math.max(...lengths));
+  const cell = (width - left - 144) / columns;
+  const bottom = TOP + height * lengths.length;
+  const size = { width, left, cell, largest, id, height, reached };
+  const rule = (i) =>
+    i > 0 && group[i] !== group[i - 1]
+      ? `<path class="rule" d="M0 ${TOP + height * i}h${width}"/>`
+      : "";
+  const even = r.push.every((row) => row.every((x) => x === row[0]));
+  const summary = lengths.map(
+    (_, i) =>
+      `completion ${i + 1} ${perToken(mean(r.push[i]), false)} per token, ` +
+      `${percent(r.share[i])} of the step`,
+  );
+  const title = `${escaped(s.specs[r.name].label)}: ${summary.join("; ")}`;
+  const below =
+    places(left, cell, columns, bottom + 13) +
+    textAt(left + (columns * cell) / 2, bottom + 27, "middle", "token position");
+  return `<svg role="${reached ? "group" : "img"}" data-left="${left}" data-cell="${cell}"
+    width="${width}" height="${bottom + (s.compact ? 0 : 30)}"><title>${title}</title>
+    <defs><pattern id="${id}" width="5" height="5" patternUnits="userSpaceOnUse"
+    patternTransform="rotate(45)"><rect class="hatch-back" width="5" height="5"/>
+    <line class="hatch" x1="0" x2="0" y1="0" y2="5"/></pattern></defs>
+    ${textAt(width - 64, 14, "end", `${even ? "" : "mean "}push / token`)}
+    ${textAt(width - 4, 14, "end", "share")}
+    ${lengths.map((_, i) => panelRow(r, s, i, size) + rule(i)).join("")}
+    ${s.compact ? "" : below}</svg>`;
+}
+
+// The probability of every token of the chosen completion: up from π_old, or down.
+function bars(s, width) {
+  const [i, t] = tokenOf(s);
+  const left = 48;
+  const cell = Math.min(30, (width - left - 4) / columnsOf(s.lengths[i]));
+  const gap = cell > 5 ? 2 : 0;
+  const y = (ratio) => 4 + Math.log(HIGHEST / ratio) * PER_LOG;
+  const ratios = ratiosOf(s, i);
+  const right = left + cell * s.lengths[i];
+  const bar = (ratio, k) => {
+    const top = Math.min(y(ratio), y(1)) - 1;
+    return `<rect class="probability${k === t ? " chosen" : ""}" x="${(left + k * cell).toFixed(2)}"
+      width="${(cell - gap).toFixed(2)}" y="${top.toFixed(2)}"
+      height="${(Math.abs(y(ratio) - y(1)) + 2).toFixed(2)}"/>`;
+  };
+  const lines = [HIGHEST, 1, LOWEST].map(
+    (ratio) =>
+      `<line class="${ratio === 1 ? "now" : "grid"}" x1="${left}" x2="${right}" y1="${y(ratio)}"
+      y2="${y(ratio)}"/>${textAt(left - 6, y(ratio) + 4, "end", number(newOf(s, ratio)))}`,
+  );
+  return `<div class="wide"><svg role="group" class="probabilities" data-left="${left}"
+    data-cell="${cell}" width="${width}" height="${BAR + 26}">
+    <title>probability of every token of completion ${i + 1}, on a log scale</title>
+    <g ${grip("bars", s, i, true)}><rect class="back" x="${left}" y="0" width="${right - left}"
+    height="${BAR + 8}"/>${ratios.map(bar).join("")}</g>${lines.join("")}
+    ${places(left, cell, columnsOf(s.lengths[i]), BAR + 22)}</svg></div>`;
+}
+
+function notes(r, s) {
+  const dead = [...new Set(s.group.filter((_, i) => r.dead[i]))];
+  const prompts = new Set(s.group).size;
   const out = dead.map(
     (q) => `${prompts > 1 ? `prompt ${q + 1}: ` : ""}every reward is equal: no signal`,
   );
-  if (result.clipped.some(Boolean)) {
-    out.push(
-      `clipped, so no gradient: completion ${result.clipped.flatMap((c, i) => (c ? [i + 1] : [])).join(", ")}`,
-    );
-  }
+  const cut = r.clipped.flatMap((row, i) => {
+    const many = row.filter(Boolean).length;
+    if (many === 0) return [];
+    return [many === row.length ? i + 1 : `${i + 1} (${many} of ${row.length} tokens)`];
+  });
+  if (cut.length > 0) out.push(`clipped, so no gradient: completion ${cut.join(", ")}`);
   return out.map((text) => `<p class="note">${text}</p>`).join("");
 }
 
-const legend = (
-  largest,
-  relative,
-) => `<span>pushed down</span><span>${perToken(-largest, relative)}</span><i class="ramp"></i>
-  <span>${perToken(largest, relative)}</span><span>pushed up</span><i class="hatched"></i><span>clipped: no gradient</span>
-  <span class="soft">${relative ? "push per token in percent of the recipe's step" : "push per token = gradient weight"}, one colour scale for all panels; exact</span>`;
+const RELATIVE = "push per token in percent of the recipe's step";
+const legend = (largest, relative) => `<span>pushed down</span>
+  <span>${perToken(-largest, relative)}</span><i class="ramp"></i>
+  <span>${perToken(largest, relative)}</span><span>pushed up</span>
+  <i class="hatched"></i><span>clipped: no gradient</span>
+  <span class="soft">${relative ? RELATIVE : "push per token"},
+  one colour scale for all panels; exact</span>`;
+
+const frame = (s, good, largest, count) => {
+  const at = tokenOf(s);
+  const sections = s.recipes.map((name) => {
+    const { label, formula } = s.specs[name];
+    return `<section data-recipe="${escaped(name)}"><h4>${escaped(label)}
+      <span class="soft">W = ${escaped(formula)}</span></h4><div class="plot"></div></section>`;
+  });
+  return `<div class="above"><p class="moved"><b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}.
+    <span class="soft aside">Drag a bar or a cell up or down: it changes the token's probability. Drag the
+    end of a strip: it changes the length.</span></p><div class="tokens"></div>
+    <div class="legend">${good.length ? legend(largest, s.relative) : ""}</div></div>
+    <div class="panels" style="--count: ${count > 3 ? 2 : count}">${sections.join("")}</div>`;
+};
+
+function drawPlots(root, s, results, largest, id) {
+  const good = results.filter((r) => !r.error);
+  const plots = [...root.querySelectorAll(".plot")];
+  const widths = plots.map((plot) => Math.max(300, Math.floor(plot.clientWidth)));
+  const tokens = root.querySelector(".tokens");
+  tokens.innerHTML = bars(s, Math.max(300, Math.min(980, tokens.clientWidth)));
+  plots.forEach((plot, k) => {
+    const r = results[k];
+    const size = { width: widths[k], largest, id: `${id}-${k}`, reached: r === good[0] };
+    plot.innerHTML = r.error
+      ? `<p class="message" role="alert">${escaped(r.error)}</p>`
+      : `${panel(r, s, size)}${why(r, s)}${notes(r, s)}`;
+  });
+}
+
+function why(r, s) {
+  const at = tokenOf(s);
+  const push = r.push[at[0]][at[1]];
+  return `<p class="why" data-push="${push}"><b>${named(s, at[0])}, token ${at[1] + 1}</b>&ensp;
+    ${product(r, at)}</p>`;
+}
 
 function draw(root, s, results, id) {
   const good = results.filter((r) => !r.error);
-  const percentOf = (total) => (total ? 100 / total : 0);
-  const scale = (r) => (s.relative ? percentOf(r.total) : 1);
-  const largest = Math.max(0, ...good.flatMap((r) => r.push.map((w) => Math.abs(w) * scale(r))));
-  root.querySelector(".picture").innerHTML =
-    `<div class="legend">${good.length ? legend(largest, s.relative) : ""}</div>
-    <div class="panels" style="--count: ${results.length > 3 ? 2 : results.length}">${results
-      .map(
-        (r) => `<section data-recipe="${escaped(r.name)}">
-      <h4>${escaped(s.specs[r.name].label)} <span class="soft">W = ${escaped(s.specs[r.name].formula)}</span></h4><div class="plot"></div></section>`,
-      )
-      .join("")}</div>`;
-  const plots = [...root.querySelectorAll(".plot")];
-  const widths = plots.map((plot) => Math.max(300, Math.floor(plot.clientWidth)));
-  plots.forEach((plot, k) => {
-    const r = results[k];
-    plot.innerHTML = r.error
-      ? `<p class="message" role="alert">${escaped(r.error)}</p>`
-      : `${panel(r, s, { width: widths[k], largest, id: `${id}-${k}` })}<p class="why" data-panel="${k}"></p>${notes(r, s)}`;
+  const scale = (r) => (s.relative && r.total ? 100 / r.total : 1);
+  const sizes = good.map((r) => Math.max(...r.push.flat().map(Math.abs)) * scale(r));
+  const largest = Math.max(0, ...sizes);
+  keepingFocus(root, () => {
+    root.querySelector(".picture").innerHTML = frame(s, good, largest, results.length);
+    drawPlots(root, s, results, largest, id);
   });
+  root.querySelector(".table").innerHTML = table(good, s);
+}
+
+function table(good, s) {
+  const span = (values, text = number) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return low === high ? text(low) : `${text(low)} to ${text(high)}`;
+  };
   const head = [
     "recipe",
     "completion",
@@ -243,50 +422,44 @@ function draw(root, s, results, id) {
     "push per token",
     "share of the step",
   ];
-  root.querySelector(".table").innerHTML = tableOf(
+  const line = (r, i) => [
+    s.specs[r.name].label,
+    i + 1,
+    number(s.rewards[i]),
+    s.lengths[i],
+    span(r.advantage[i], signed),
+    span(r.W[i]),
+    span(r.ratio[i]),
+    span(r.gate[i]),
+    span(r.push[i], signed),
+    percent(r.share[i]),
+  ];
+  return tableOf(
     head,
-    good.flatMap((r) =>
-      s.lengths.map((length, i) => [
-        s.specs[r.name].label,
-        i + 1,
-        number(s.rewards[i]),
-        length,
-        signed(r.advantage[i]),
-        number(r.W[i]),
-        number(r.ratio[i]),
-        number(r.gate[i]),
-        signed(r.push[i]),
-        percent(r.share[i]),
-      ]),
-    ),
+    good.flatMap((r) => s.lengths.map((_, i) => line(r, i))),
   );
-}
-
-function point(root, s, results, i) {
-  root
-    .querySelectorAll("[data-row]")
-    .forEach((g) => g.classList.toggle("on", Number(g.dataset.row) === i));
-  root.querySelectorAll(".why").forEach((p) => {
-    p.innerHTML = `<b>${named(s, i)}</b>&ensp;${product(results[p.dataset.panel], i)}`;
-  });
 }
 
 // ---- the controls ----
 
-const controls = ({ specs }) =>
-  bar(chooser("recipes", "recipe", specs, MANY)) +
-  bar(
+const controls = (s) =>
+  bar(presetChoice(s), chooser("recipes", "recipe", s.specs, MANY)) +
+  more(
     field("count", "completions", 'min="2" max="8" step="1"'),
     field("eps_low", "clip low", 'min="0" step="0.01" placeholder="own"'),
     field("eps_high", "clip high", 'min="0" step="0.01" placeholder="own"'),
     field("length_limit", "C = max_new_tokens", 'min="1" step="1"'),
     field("micro_batches", "micro-batches", 'min="1" max="8" step="1"'),
+    field("old", "π_old of every token", 'min="0.01" max="1" step="0.01"'),
+    field("now", "π of the chosen token", 'min="0" max="1" step="any"'),
     tick("prompts", "second prompt"),
+    tick("greedy", "greedy answer right (ReMax)"),
     tick("relative", "in percent of each recipe's step"),
   );
 
 const row = (i) =>
-  `<span class="who" data-key="who" data-index="${i}"></span><button type="button" ${attributes("rewards", "", i)}></button>` +
+  `<span class="who" data-key="who" data-index="${i}"></span>` +
+  `<button type="button" ${attributes("rewards", "", i)}></button>` +
   slider(
     "lengths",
     "length",
@@ -310,15 +483,29 @@ function shown(key, s, i) {
     };
   if (key === "who")
     return {
-      value: `${new Set(s.group).size > 1 ? `prompt ${s.group[i] + 1} · ` : ""}completion ${Number(i) + 1}`,
+      value:
+        `${new Set(s.group).size > 1 ? `prompt ${s.group[i] + 1} · ` : ""}` +
+        `completion ${Number(i) + 1}`,
     };
-  if (key === "ratio") return { value: s.ratio[i], text: s.ratio[i]?.toFixed(2) };
+  if (key === "lengths") return { value: s.lengths[i], max: Math.min(LONGEST, s.length_limit) };
+  if (key === "ratio") {
+    const own = s.ratio[i];
+    if (Array.isArray(own)) return { value: mean(own), text: "own" };
+    return { value: own, text: own?.toFixed(2) };
+  }
+  if (key === "now") {
+    const [row, t] = tokenOf(s);
+    return { value: newOf(s, ratiosOf(s, row)[t]) };
+  }
   if (key === "recipes") return { value: s.recipes[i] ?? "none" };
   return { value: traitOf(s, key, i) };
 }
 
+const toggled = (s, i) => ({ rewards: replaced(s.rewards, i, s.rewards[i] > 0 ? 0 : 1) });
+
 // What a control changes in the state; throws where its text is not a value.
 const changes = {
+  preset: presetState,
   recipes: chosen("recipes", MANY),
   count(input, s) {
     const n = parse(input, "completions", { min: 1, max: 8, whole: true });
@@ -335,9 +522,19 @@ const changes = {
   },
   prompts: (input, s) => ({ group: halves(s.lengths.length, input.checked) }),
   relative: (input) => ({ relative: input.checked }),
-  lengths: (input, s, i) => ({ lengths: replaced(s.lengths, i, Number(input.value)) }),
-  ratio: (input, s, i) => ({ ratio: replaced(s.ratio, i, Number(input.value)) }),
-  rewards: (_, s, i) => ({ rewards: replaced(s.rewards, i, s.rewards[i] > 0 ? 0 : 1) }),
+  greedy: (input) => ({ greedy: input.checked }),
+  lengths: (input, s, i) => withLength(s, Number(i), Number(input.value)),
+  ratio: (input, s, i) => ({
+    ratio: replaced(s.ratio, i, Number(input.value)),
+    token: [Number(i), s.token[1]],
+  }),
+  rewards: (_, s, i) => toggled(s, i),
+  old: asNumber("old", "π_old", { min: 0.01, max: 1 }),
+  now(input, s) {
+    const most = Math.min(1, newOf(s, HIGHEST));
+    const p = parse(input, "π", { min: newOf(s, LOWEST), max: most });
+    return withNew(s, ...tokenOf(s), p);
+  },
   eps_low: asNumber("eps_low", "clip low", { min: 0, blank: true }),
   eps_high: asNumber("eps_high", "clip high", { min: 0, blank: true }),
   length_limit: asNumber("length_limit", "C", { min: 1, whole: true }),
@@ -346,6 +543,47 @@ const changes = {
   }),
 };
 
+// ---- what is dragged ----
+
+function taken(held, event, s) {
+  const [kind, index] = held.dataset.grip.split(" ");
+  const i = Number(index);
+  const still = () => ({});
+  if (kind === "reward") return { changed: toggled(s, i), move: still };
+  const svg = held.closest("svg");
+  const cell = Number(svg.dataset.cell);
+  if (kind === "length")
+    return {
+      changed: { token: [i, tokenOf({ ...s, token: [i, s.token[1]] })[1]] },
+      move: (dx) => withLength(s, i, s.lengths[i] + Math.round(dx / cell)),
+    };
+  const x = event.clientX - svg.getBoundingClientRect().left - Number(svg.dataset.left);
+  const t = clamp(Math.floor(x / cell), 0, s.lengths[i] - 1);
+  const from = newOf(s, ratiosOf(s, i)[t]);
+  return {
+    changed: { token: [i, t] },
+    move: (_, dy) => withNew(s, i, t, from * Math.exp(-dy / PER_LOG)),
+  };
+}
+
+const STEPS = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1 };
+function pressed(held, key, s) {
+  const [kind, index] = held.dataset.grip.split(" ");
+  const i = Number(index);
+  const length = s.lengths[i];
+  if (kind === "length") {
+    const ends = { Home: 1, End: LONGEST };
+    const wanted = key in STEPS ? length + STEPS[key] : ends[key];
+    return wanted === undefined ? null : withLength(s, i, wanted);
+  }
+  const t = tokenOf({ ...s, token: [i, s.token[0] === i ? s.token[1] : 0] })[1];
+  if (key === "Enter" || key === " ") return toggled(s, i);
+  if (key === "ArrowUp" || key === "ArrowDown")
+    return withNew(s, i, t, newOf(s, ratiosOf(s, i)[t]) * 1.1 ** STEPS[key]);
+  const places = { ArrowLeft: t - 1, ArrowRight: t + 1, Home: 0, End: length - 1 };
+  return key in places ? { token: [i, clamp(places[key], 0, length - 1)] } : null;
+}
+
 const keys = [
   "specs",
   "recipes",
@@ -353,11 +591,15 @@ const keys = [
   "rewards",
   "group",
   "ratio",
+  "old",
+  "token",
+  "greedy",
   "eps_low",
   "eps_high",
   "length_limit",
   "micro_batches",
   "relative",
+  ...FRAME,
 ];
 export default {
   render: explorer({
@@ -368,6 +610,6 @@ export default {
     changes,
     answer,
     draw,
-    point,
+    grips: gripsOf({ taken, pressed }),
   }),
 };

@@ -2,6 +2,7 @@
 
 import { OBJECTIVES, SURROGATES, lookup, need } from "./objective.js";
 import {
+  FRAME,
   asNumber,
   bar,
   chart,
@@ -10,7 +11,10 @@ import {
   explorer,
   field,
   keyOf,
+  more,
   number,
+  presetChoice,
+  presetState,
   select,
   signed,
   slider,
@@ -20,7 +24,8 @@ import {
 const MANY = 4;
 const GRID = Array.from({ length: 396 }, (_, i) => (i + 5) / 100);
 
-/* {ratios, lines}: one line per surrogate, {name, objective, gradient, value, push, ratio, gate}, on the grid and at the ratio. */
+/* {ratios, lines}: one line per surrogate, {name, objective, gradient, value, push, ratio, gate},
+   on the grid and at the ratio. */
 export function answer(state) {
   const { surrogates, specs, advantage, ratio } = state;
   need(ratio > 0 && Number.isFinite(ratio), "ratio", ratio, "a positive number");
@@ -58,11 +63,16 @@ function draw(root, s, { lines }, id) {
   const labelled = lines.map((l) => ({ ...l, label: s.specs[l.name].label }));
   const note = (l) =>
     `push ${signed(l.push)}${l.push === 0 ? ": no gradient" : ""}, gate ${number(l.gate)}`;
-  root.querySelector(".picture").innerHTML =
-    `${keyOf(labelled.map((l) => ({ ...l, note: note(l) })))}
-    <p class="note">Band ${number(1 - s.eps_low)} to ${number(1 + s.eps_high)}. With A &gt; 0 ${reach(0.01, s.eps_high)}, ${reach(0.9, s.eps_high)}.</p>
-    <div class="panels"><section data-panel="objective"><h4>objective<span class="soft">where the ratio is detached: the function whose slope is the gradient</span></h4><div class="plot"></div></section>
-    <section data-panel="gradient"><h4>gradient<span class="soft">∂/∂log π = A · ratio · gate</span></h4><div class="plot"></div></section></div><p class="soft">exact, one token, A = ${signed(s.advantage)}</p>`;
+  const band = `${number(1 - s.eps_low)} to ${number(1 + s.eps_high)}`;
+  root.querySelector(".picture").innerHTML = `
+    ${keyOf(labelled.map((l) => ({ ...l, note: note(l) })))}
+    <p class="note aside">Band ${band}. With A &gt; 0 ${reach(0.01, s.eps_high)},
+    ${reach(0.9, s.eps_high)}.</p><div class="panels">
+    <section data-panel="objective"><h4>objective<span class="soft">where the ratio is detached:
+    the function whose slope is the gradient</span></h4><div class="plot"></div></section>
+    <section data-panel="gradient"><h4>gradient
+    <span class="soft">∂/∂log π = A · ratio · gate</span></h4><div class="plot"></div></section></div>
+    <p class="soft">exact, one token, A = ${signed(s.advantage)}</p>`;
   const x = {
     values: GRID,
     low: 0,
@@ -72,7 +82,7 @@ function draw(root, s, { lines }, id) {
   };
   const y = s.advantage > 0 ? { low: -0.5, high: 3.2 } : { low: -4.2, high: 0.5 };
   const plots = [...root.querySelectorAll(".plot")];
-  const widths = plots.map((plot) => Math.max(280, Math.floor(plot.clientWidth)));
+  const widths = plots.map((plot) => Math.max(240, Math.floor(plot.clientWidth)));
   [
     ["objective", "value", "objective by ratio"],
     ["gradient", "push", "gradient by ratio"],
@@ -80,7 +90,7 @@ function draw(root, s, { lines }, id) {
     const some = labelled.map((l) => ({ name: l.label, values: l[values], at: l[at] }));
     plots[k].innerHTML = chart({
       width: widths[k],
-      height: 300,
+      height: s.compact ? 220 : 300,
       x,
       y,
       lines: some,
@@ -104,8 +114,9 @@ function draw(root, s, { lines }, id) {
 
 // ---- the controls ----
 
-const controls = ({ specs }) =>
-  bar(chooser("surrogates", "surrogate", specs, MANY)) +
+const controls = (s) =>
+  bar(presetChoice(s)) +
+  more(chooser("surrogates", "surrogate", s.specs, MANY)) +
   bar(
     slider("ratio", "importance ratio ρ", 'min="0.05" max="4" step="0.05"'),
     select("advantage", "sign of A", [
@@ -113,7 +124,7 @@ const controls = ({ specs }) =>
       ["-1", "A = −1: push down"],
     ]),
   ) +
-  bar(
+  more(
     field("eps_low", "eps low", 'min="0" step="0.01"'),
     field("eps_high", "eps high", 'min="0" step="0.01"'),
     field("cap", "dual clip cap", 'min="1" step="0.1"'),
@@ -129,6 +140,7 @@ function shown(key, s, i) {
 }
 
 const changes = {
+  preset: presetState,
   surrogates: chosen("surrogates", MANY),
   ratio: (input) => ({ ratio: Number(input.value) }),
   advantage: (input) => ({ advantage: Number(input.value) }),
@@ -151,5 +163,6 @@ const keys = [
   "high",
   "tau_pos",
   "tau_neg",
+  ...FRAME,
 ];
 export default { render: explorer({ keys, controls, shown, changes, answer, draw }) };

@@ -2,6 +2,7 @@
 
 import { advantagesOf, batchOf, lookup, need, sum, turned } from "./objective.js";
 import {
+  FRAME,
   asNumber,
   bar,
   chart,
@@ -11,8 +12,11 @@ import {
   explorer,
   field,
   keyOf,
+  more,
   number,
   percent,
+  presetChoice,
+  presetState,
   select,
   slider,
   tableOf,
@@ -27,7 +31,8 @@ const FRAMES = {
   "log-probability": { label: "of ∇ log p: times p", factor: (p) => p },
 };
 
-/* What being right is worth when s of the other G-1 are right, s = 0 … G-1. Every K stands in one batch, as in a large one. */
+/* What being right is worth when s of the other G-1 are right, s = 0 … G-1: the first of K right
+   against the last of K-1 right. Every K stands in one batch, as in a large one. */
 function gaps(spec, size) {
   const counts = [...Array(size + 1).keys()];
   const group = counts.flatMap((K) => Array(size).fill(K));
@@ -36,7 +41,7 @@ function gaps(spec, size) {
     spec,
     batchOf({ rewards, group, lengths: rewards.map(() => 1), greedy: rewards.map(() => 0.5) }),
   );
-  return counts.slice(1).map((K) => advantage[K * size] - advantage[K * size - 1]); // first of K right against last of K-1 right
+  return counts.slice(1).map((K) => advantage[K * size] - advantage[K * size - 1]);
 }
 
 function binomial(n) {
@@ -46,7 +51,8 @@ function binomial(n) {
 }
 const terms = (row, p) => row.map((c, k) => c * p ** k * (1 - p) ** (row.length - 1 - k));
 
-/* {ps, dead, lines}: one line per scheme, {name, weight, objective, w, h} on the grid of pass rates and at p, or {name, error}. */
+/* {ps, dead, lines}: one line per scheme, {name, weight, objective, w, h} on the grid of pass rates
+   and at p, or {name, error}. */
 export function answer(state) {
   const { schemes, specs, p, size, frame } = state;
   need(p > 0 && p < 1, "p", p, "a pass rate between 0 and 1, ends excluded");
@@ -91,66 +97,59 @@ export function answer(state) {
 
 // ---- the picture ----
 
+const panel = (name, aside, extra = "") =>
+  `<section data-panel="${name.split(" ")[0]}"${extra}><h4>${name}<span class="soft">${aside}</span>
+  </h4><div class="plot"></div></section>`;
+
+/* The axis of a plot: from 0 or below to the largest value, at most 8. */
+const heightOf = (lines) => {
+  const values = lines.flatMap((l) => l.values);
+  const high = Math.min(8, 1.08 * Math.max(0.1, ...values));
+  return { low: Math.min(0, ...values), high };
+};
+
 function draw(root, s, { lines, dead, silent }, id) {
   const good = lines.filter((l) => !l.error).map((l) => ({ ...l, label: s.specs[l.name].label }));
   const picture = root.querySelector(".picture");
-  picture.innerHTML = `${lines
+  const errors = lines
     .filter((l) => l.error)
-    .map(
-      (l) =>
-        `<p class="message" role="alert">${escaped(s.specs[l.name].label)}: ${escaped(l.error)}</p>`,
-    )
-    .join("")}
-    ${keyOf(good.map((l) => ({ ...l, note: `weight ${number(l.w)}, objective ${number(l.h)}` })))}
-    <p class="note" data-silent="${silent}">At p = ${number(s.p)}, G = ${s.size}: a group is all right or all wrong, so without a signal to whoever compares, with probability ${percent(silent).replace("+", "")}.</p>
+    .map(({ name, error }) => `${escaped(s.specs[name].label)}: ${escaped(error)}`)
+    .map((text) => `<p class="message" role="alert">${text}</p>`);
+  const notes = good.map((l) => ({
+    ...l,
+    note: `weight ${number(l.w)}, objective ${number(l.h)}`,
+  }));
+  picture.innerHTML = `${errors.join("")}${keyOf(notes)}
+    <p class="note" data-silent="${silent}">At p = ${number(s.p)}, G = ${s.size}: a group is all
+    right or all wrong, so without a signal to whoever compares, with probability
+    ${percent(silent).replace("+", "")}.</p>
     <div class="panels" style="--count: 3">
-      <section data-panel="weight"><h4>weight w<span class="soft">relative to the size ${FRAMES[s.frame].label}</span></h4><div class="plot"></div></section>
-      <section data-panel="objective"><h4>objective h<span class="soft">what is climbed: h′ = w</span></h4><div class="plot"></div></section>
-      <section data-panel="dead"><h4>dead groups<span class="soft">pᴳ + (1−p)ᴳ</span></h4><div class="plot"></div></section></div><p class="soft">exact, right/wrong rewards, independent completions</p>`;
-  const x = { values: GRID, low: 0, high: 1, label: "pass rate p" };
-  const plots = [...picture.querySelectorAll(".plot")];
-  const widths = plots.map((plot) => Math.max(280, Math.floor(plot.clientWidth)));
-  const top = (values, most) => ({
-    low: Math.min(0, ...values),
-    high: Math.min(most, 1.08 * Math.max(0.1, ...values)),
-  });
+    ${panel("weight w", `relative to the size ${FRAMES[s.frame].label}`)}
+    ${panel("objective h", "what is climbed: h′ = w", ' class="aside"')}
+    ${panel("dead groups", "pᴳ + (1−p)ᴳ")}</div>
+    <p class="soft">exact, right/wrong rewards, independent completions</p>`;
   const w = good.map((l) => ({ name: l.label, values: l.weight, at: l.w }));
   const h = good.map((l) => ({ name: l.label, values: l.objective, at: l.h }));
-  const panels = [
-    [
-      w,
-      top(
-        w.flatMap((l) => l.values),
-        8,
-      ),
-      "weight by pass rate",
-    ],
-    [
-      h,
-      top(
-        h.flatMap((l) => l.values),
-        8,
-      ),
-      "objective by pass rate",
-    ],
-    [
-      [{ name: "dead groups", values: dead, at: silent }],
-      { low: 0, high: 1.02 },
-      "probability of a group without a signal",
-    ],
-  ];
-  panels.forEach(
-    ([some, y, title], k) =>
-      (plots[k].innerHTML = chart({
-        width: widths[k],
-        x,
-        y,
-        lines: some,
-        now: s.p,
-        title,
-        id: `${id}-${k}`,
-      })),
-  );
+  const d = [{ name: "dead groups", values: dead, at: silent }];
+  const x = { values: GRID, low: 0, high: 1, label: "pass rate p" };
+  const plots = [...picture.querySelectorAll(".plot")];
+  const widths = plots.map((plot) => Math.max(240, Math.floor(plot.clientWidth)));
+  [
+    [w, heightOf(w), "weight by pass rate"],
+    [h, heightOf(h), "objective by pass rate"],
+    [d, { low: 0, high: 1.02 }, "probability of a group without a signal"],
+  ].forEach(([some, y, title], k) => {
+    plots[k].innerHTML = chart({
+      width: widths[k],
+      height: s.compact ? 200 : 250,
+      x,
+      y,
+      lines: some,
+      now: s.p,
+      title,
+      id: `${id}-${k}`,
+    });
+  });
   root.querySelector(".table").innerHTML = tableOf(
     [
       "scheme",
@@ -169,13 +168,14 @@ function draw(root, s, { lines, dead, silent }, id) {
 
 // ---- the controls ----
 
-const controls = ({ specs }) =>
-  bar(chooser("schemes", "scheme", specs, MANY)) +
+const controls = (s) =>
+  bar(presetChoice(s)) +
+  more(chooser("schemes", "scheme", s.specs, MANY)) +
   bar(
     slider("p", "pass rate p", 'min="0.01" max="0.99" step="0.01"'),
     slider("size", "group size G", `min="2" max="${LARGEST}" step="1"`),
   ) +
-  bar(
+  more(
     select(
       "frame",
       "yardstick",
@@ -196,6 +196,7 @@ function shown(key, s, i) {
 }
 
 const changes = {
+  preset: presetState,
   schemes: chosen("schemes", MANY),
   p: (input) => ({ p: Number(input.value) }),
   size: (input) => ({ size: Number(input.value) }),
@@ -205,5 +206,5 @@ const changes = {
   k: asNumber("k", "k", { min: 1, max: LARGEST, whole: true }),
 };
 
-const keys = ["specs", "schemes", "p", "size", "frame", "ddof", "eps", "k"];
+const keys = ["specs", "schemes", "p", "size", "frame", "ddof", "eps", "k", ...FRAME];
 export default { render: explorer({ keys, controls, shown, changes, answer, draw }) };

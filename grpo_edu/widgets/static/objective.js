@@ -1,4 +1,5 @@
-// The mathematics of grpo_edu/objective in JavaScript: each word of a recipe's spec is one function, under the name it has there.
+// The mathematics of grpo_edu/objective in JavaScript: each choice of a recipe's spec is one
+// function, under the name that it has there.
 // Pure, no browser needed; tests/test_explorers.py holds it to the library within 1e-12.
 
 const sum = (xs) => xs.reduce((a, b) => a + b, 0);
@@ -27,14 +28,14 @@ function spreadOf(values, ddof) {
   return Math.sqrt(sum(values.map((x) => (x - middle) ** 2)) / Math.max(1, values.length - ddof));
 }
 
-/* One optimiser step. Of each completion [i]: `rewards`, `lengths` (1 or more tokens), `group` (its
-   prompt), and, where a recipe asks for them, `greedy` (reward of the prompt's greedy completion),
-   `parts` (one reward per function, null: does not apply), `given` (an advantage), `micro` (its
-   micro-batch). Of each token [i][t]: `logRatio` (log π/π_old, absent: 0), `logRef` (log π/π_ref,
-   absent: no KL term), `logSampler` (log π_old/π_sampler), `tokenReward` (null: none), `value`; a
-   `given` advantage may stand here too. `limit` is C.
-   The filters decide `present` (is the row in the batch) and `tokens` (its length, 0 where it left);
-   `members` are the rows of each prompt. */
+/* One optimiser step. Of each completion [i]: `rewards`, `lengths` (1 or more tokens), `group`
+   (its prompt), and, where a recipe asks for them, `greedy` (reward of the prompt's greedy
+   completion), `parts` (one reward per function, null: does not apply), `given` (an advantage),
+   `micro` (its micro-batch). Of each token [i][t]: `logRatio` (log π/π_old, absent: 0), `logRef`
+   (log π/π_ref, absent: no KL term), `logSampler` (log π_old/π_sampler), `tokenReward` (null:
+   none), `value`; a `given` advantage may stand here too. `limit` is C. The filters decide
+   `present` (is the row in the batch) and `tokens` (its length, 0 where it left); `members` are
+   the rows of each prompt. */
 function batchOf({ filters = [], ...fields }) {
   const { rewards, lengths, group } = fields;
   const rows = rewards.map((_, i) => i);
@@ -53,7 +54,8 @@ function needed(batch, name) {
   return batch[name];
 }
 
-// A number per row that only its prompt decides, worked out once per prompt: f(values of the prompt, its rows).
+// A number per row that only its prompt decides, worked out once per prompt:
+// f(values of the prompt, its rows).
 function perPrompt({ rows, members, group }, values, f) {
   const known = new Map(
     [...members].map(([q, peers]) => [
@@ -211,8 +213,9 @@ function leaveOneOutSpread(rewards, ddof) {
   const rounding = (8 * Number.EPSILON * Math.max(...rewards.map(Math.abs))) ** 2;
   return x.map((y) => {
     const squares = second - y * y - (first - y) ** 2 / Math.max(1, others);
+    // where the squares are no more than rounding, all of them cancelled
     const variance =
-      squares > 64 * Number.EPSILON * second ? squares / Math.max(1, others - ddof) : 0; // else all of it cancelled
+      squares > 64 * Number.EPSILON * second ? squares / Math.max(1, others - ddof) : 0;
     return variance > rounding ? Math.sqrt(variance) : 0;
   });
 }
@@ -262,8 +265,8 @@ function advantagesOf(spec, batch) {
   return lookup(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
 }
 
-// Log-ratios are limited to ±20. A ratio has 15 digits, so that one that misses its bound by rounding
-// is on it.
+// Log-ratios are limited to ±20. A ratio has 15 digits, so that one that misses its bound by
+// rounding is on it.
 const LIMIT = 20;
 const ratioOf = (log) => Number(Math.exp(clamp(log, -LIMIT, LIMIT)).toPrecision(15));
 const within = (log) => (Math.abs(log) <= LIMIT ? 1 : 0);
@@ -293,8 +296,8 @@ function geometric(logs, A, settings) {
   );
 }
 
-/* (log-ratios of one completion, advantages of its tokens, settings) -> ratio and gate of its tokens:
-   the slope by log π, divided by the advantage. */
+/* (log-ratios of one completion, advantages of its tokens, settings) -> ratio and gate of its
+   tokens: the slope by log π, divided by the advantage. */
 const SURROGATES = {
   reinforce: (logs) => ({ ratio: logs.map(() => 1), gate: logs.map(() => 1) }),
   ppo_clip: (logs, A, settings) =>
@@ -323,9 +326,9 @@ const SURROGATES = {
 // One ratio speaks for the completion, whose tokens then share their corrections.
 const ONE_RATIO = ["gspo", "gmpo", "sequence_product"];
 
-/* (ratio, advantage, settings) -> the objective of a token, as a function of its ratio. Where the loss
-   detaches the ratio or has none (cispo, reinforce) its value says nothing: here stands the function
-   whose slope by log π is the gradient, A at ratio 1. */
+/* (ratio, advantage, settings) -> the objective of a token, as a function of its ratio. Where
+   the loss detaches the ratio or has none (cispo, reinforce) its value says nothing: here stands
+   the function whose slope by log π is the gradient, A at ratio 1. */
 const clip = (ratio, A, { eps_low, eps_high }) =>
   Math.min(ratio * A, clamp(ratio, 1 - eps_low, 1 + eps_high) * A);
 const OBJECTIVES = {
@@ -363,7 +366,8 @@ const k3 = (d, cap) => {
 };
 const k3Slope = (d, cap) =>
   within(d) && k3(d) <= (cap ?? Infinity) ? -Math.expm1(clamp(-d, -LIMIT, LIMIT)) : 0;
-/* (log π/π_ref, log π/π_old of one completion, settings) -> the slope of β·KL by log π of each token */
+/* (log π/π_ref, log π/π_old of one completion, settings) -> the slope of β·KL by log π of each
+   token */
 const KL = {
   k1: (refs, _, { beta }) => refs.map(() => beta),
   k2: (refs, _, { beta }) => refs.map((d) => beta * d),
@@ -420,10 +424,11 @@ const AGGREGATIONS = {
   },
 };
 
-/* The push of every token, and everything on the way to it: `rewards` and `tokenReward` after shaping,
-   `centred` (of a completion, or of each token), and, [i][t], `advantage, W, ratio, gate, correction,
-   kl, push` = advantage · W · ratio · gate · correction + kl, and `share`, the signed part of `total`,
-   the step's whole |push|. A completion that a filter took out has no W and no push. */
+/* The push of every token, and everything on the way to it: `rewards` and `tokenReward` after
+   shaping, `centred` (of a completion, or of each token), and, [i][t], `advantage, W, ratio,
+   gate, correction, kl, push` = advantage · W · ratio · gate · correction + kl, and `share`, the
+   signed part of `total`, the step's whole |push|. A completion that a filter took out has no W
+   and no push. */
 function pushOf(spec, fields) {
   const shaped = { ...fields };
   for (const choice of spec.rewards)
@@ -497,12 +502,14 @@ function turned(spec, { ddof, eps, k }) {
 }
 
 export {
+  KL,
   OBJECTIVES,
   SURROGATES,
   advantagesOf,
   batchOf,
   clamp,
   isDead,
+  k3,
   lookup,
   mean,
   need,

@@ -1,8 +1,10 @@
-// A panel: native controls here, the picture made in Python. A value goes there, a picture or an error comes back.
+// A panel: native controls here, the picture made in Python. A value goes there, a picture or an
+// error comes back.
 
 import { attributes, bar, explorer, select, slider, tick } from "./shared.js";
 
 const REST = 150; // ms between the steps of a player
+const PATIENCE = 8000; // ms after which a panel says that it needs a kernel
 
 function control(c) {
   if (c.kind === "range")
@@ -66,9 +68,36 @@ function draw(root, s, content) {
     root.drawn = s.drawn;
     play(root, s);
   }
-  picture
-    .querySelectorAll(`[data-token="${s.values.completion},${s.values.token}"]`)
-    .forEach((token) => token.classList.add("picked"));
+}
+
+// ---- what the kernel has not answered yet ----
+
+/* Says "computing" from a move of a control until the picture of exactly these values has come. */
+function waiting(model, root) {
+  let late = 0;
+  root
+    .querySelector(".message")
+    .insertAdjacentHTML("beforebegin", '<div class="busy" role="status"></div>');
+  const busy = root.querySelector(".busy");
+  function settle() {
+    const [asked, drawn] = [model.get("values"), model.get("drawn_for")];
+    const isBusy = Object.keys(asked).some((key) => asked[key] !== drawn[key]);
+    root.classList.toggle("computing", isBusy);
+    root.querySelector(".picture").setAttribute("aria-busy", isBusy);
+    busy.textContent = isBusy ? "computing …" : "";
+    clearTimeout(late);
+    if (!isBusy) return;
+    late = setTimeout(() => {
+      busy.textContent = "still computing … This needs a running kernel: run the cell first.";
+    }, PATIENCE);
+  }
+  const events = ["change:values", "change:drawn_for"];
+  events.forEach((event) => model.on(event, settle));
+  settle();
+  return () => {
+    clearTimeout(late);
+    events.forEach((event) => model.off(event, settle));
+  };
 }
 
 const keys = ["controls", "values", "content", "error", "drawn"];
@@ -76,13 +105,10 @@ const render = explorer({ keys, controls, shown, changes, answer, draw });
 export default {
   render({ model, el }) {
     const done = render({ model, el });
-    el.addEventListener("click", (event) => {
-      // a token of a text is chosen with the mouse; the keyboard has the controls
-      const place = event.target.closest?.("[data-token]")?.dataset.token.split(",").map(Number);
-      if (!place) return;
-      model.set("values", { ...model.get("values"), completion: place[0], token: place[1] });
-      model.save_changes();
-    });
-    return done;
+    const rest = waiting(model, el.querySelector(".grpo-explorer"));
+    return () => {
+      rest();
+      done();
+    };
   },
 };
