@@ -111,10 +111,11 @@ def trained(name: str, mode: str, right: float) -> tuple[pd.DataFrame, np.ndarra
 
 def recorded(table: pd.DataFrame, arrows: np.ndarray) -> dict[str, Any]:
     """A run as the browser reads it: ``paths`` of each seed, the mean of each column by step."""
+    rows: Any = table
     paths = [
-        rows[["stop_right", "stop_wrong"]].to_numpy().tolist() for _, rows in table.groupby("seed")
+        path[["stop_right", "stop_wrong"]].to_numpy().tolist() for _, path in rows.groupby("seed")
     ]
-    mean = table.groupby("step")[list(COLUMNS)].mean()
+    mean = rows.groupby("step")[list(COLUMNS)].mean()
     return {
         "steps": mean.index.tolist(),
         "paths": paths,

@@ -77,7 +77,7 @@ function draw(root, s, result, id) {
     </span></h4><div class="plot"></div></section>
     <section><h4>expected tokens</h4><div class="plot"></div></section></div>
     <p class="soft">paths simulated, ${run.paths.length} seeds, mean bold; arrows: the expected first
-    update, exact; on the dotted line both stop alike</p>`;
+    update, exact; on the dashed line both stop alike</p>`;
   const [left, right] = picture.querySelectorAll(".plot");
   const size = Math.min(380, Math.max(240, Math.floor(left.clientWidth)));
   left.innerHTML = portrait(size, result, id);
