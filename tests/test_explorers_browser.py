@@ -710,7 +710,7 @@ def lab(tmp_path_factory):
 
 
 def _answering(url: str, server: subprocess.Popen, log: Path) -> str:
-    for _ in range(LIMIT * 10):
+    for _ in range(LIMIT * 40):  # a busy machine takes its time
         try:
             with urllib.request.urlopen(f"{url}/api/status?token=t", timeout=5):
                 return url
