@@ -14,6 +14,7 @@ python benchmarks/read_scripts.py FOLDER [--show N] [--smoke]      (--smoke: tes
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -37,7 +38,7 @@ record() { printf 'COMMAND\0' >&9; printf '%s\0' "$@" >&9; }
 command_not_found_handle() {
   case "$1" in
     bash|sh|zsh) case "$2" in -c|-lc) eval "$3"; return ;; esac ;;
-    dirname|basename|date|pwd|nproc|nvidia-smi|hostname|whoami|tr|cut|sed|awk|grep|wc|head|tail|sort|ls|cat)
+    dirname|basename|date|nproc|nvidia-smi|hostname|whoami|tr|cut|sed|awk|grep|wc|head|tail|ls)
       printf '?'; return 0 ;;
   esac
   record "$@"
@@ -50,7 +51,11 @@ sleep() { return 0; }
 cd() { return 0; }
 env() { while case "$1" in *=*|-*) true ;; *) false ;; esac; do shift; done; "$@"; }
 nohup() { "$@"; }
-cat() { if [ $# -gt 0 ]; then printf '?'; else local l; while IFS= read -r l; do printf '%s\n' "$l"; done; fi; }
+cat() {
+  if [ $# -gt 0 ]; then printf '?'; else
+    local l; while IFS= read -r l; do printf '%s\n' "$l"; done
+  fi
+}
 """
 
 
@@ -75,7 +80,7 @@ def words_of(script: str) -> list[list[str]]:
         (folder / "stub").write_text(start + STUB, encoding="utf-8")
         where = "/" if as_root else f"{folder}/"
         shell = "/bin/bash" if as_root else shutil.which("bash") or "/bin/bash"
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 [shell, f"{where}script.sh"],
                 env={"BASH_ENV": f"{where}stub", "PATH": "/nowhere", "HOME": "/home/x"},
@@ -86,8 +91,6 @@ def words_of(script: str) -> list[list[str]]:
                 preexec_fn=(lambda: _enter(folder)) if as_root else None,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            pass
         parts = record.read_bytes().decode(errors="replace").split("\0")[:-1]
     commands: list[list[str]] = []
     for part in parts:
@@ -152,7 +155,7 @@ def run_of(commands: list[list[str]]) -> tuple[str, list[str]] | None:
     for words in commands:
         found = program(words)
         if found:
-            return found[0], words[words.index(found[1]) + 1 :]
+            return found.name, words[found.after :]
     for words in commands:
         if any(
             re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)|uv|ray", w)

@@ -12,7 +12,7 @@ from ..objective.recipe import Recipe
 from . import labels, verdict
 from .data_files import Framework, Option
 from .expressions import evaluate, in_range
-from .programs import KNOWN, CannotTell, framework_of_keys
+from .programs import KNOWN, CannotTell, framework_of_keys, refuse_foreign
 from .readers import Entry, Reading, read
 from .tables import (
     LeftOut,
@@ -111,7 +111,10 @@ def _named(name: str | None, reading: Reading) -> Framework:
     Raises:
         CannotTell: the file has marks of none, or of a program that no table describes.
     """
-    name = name or reading.framework or framework_of_keys(entry.key for entry in reading.entries)
+    keys = [entry.key for entry in reading.entries]
+    if name is None:
+        refuse_foreign([*reading.marks, *keys])
+    name = name or reading.framework or framework_of_keys(keys)
     if name is None:
         raise CannotTell(
             "the framework cannot be told from the file: it has no key or program that only one "
@@ -176,8 +179,9 @@ def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entr
     doubts = []
     if not reading.framework and asked is None:
         doubts.append(f"the program is not named: told by its keys; --framework {KNOWN} settles it")
-    if re.search(r"main_(?!ppo|dapo)|(?<!main)_main", reading.program):
-        doubts.append(f"the program is {reading.program}, which may change {table.name}'s own loss")
+    for mark in reading.marks:
+        if re.search(r"main_(?!ppo|dapo)|_main$", mark):
+            doubts.append(f"the program is {mark}, which may change {table.name}'s own loss")
     doubts += [f"line {line}: the settings in {file} are not read" for file, line in reading.named]
     if not set(entries) - {"trainer"}:
         doubts.append("no setting of the loss in it: every line is a default")

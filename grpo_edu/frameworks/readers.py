@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .programs import program, refuse_foreign
+from .programs import PROGRAMS, program
 from .shell import Command, Script, Unread
 from .shell_words import MARK, Word
 
@@ -40,7 +40,7 @@ class Reading:
         comments: (text, line) of comments, and the file's name at line 0.
         unread: what could not be read.
         framework: that of the program that the file starts, or of its keys; None: not told.
-        program: the word of a script that names the program; empty where only keys tell it.
+        marks: the words that name the program; none where only keys tell it.
         named: files that the program takes settings from and that are not read, with their line.
         pins: package -> version, where the file names one: ``trl==0.22.2``.
     """
@@ -49,7 +49,7 @@ class Reading:
     comments: list[tuple[str, int]] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     framework: str | None = None
-    program: str = ""
+    marks: list[str] = field(default_factory=list)
     named: list[tuple[str, int]] = field(default_factory=list)
     pins: dict[str, str] = field(default_factory=dict)
 
@@ -62,7 +62,6 @@ def read(source: str | Path) -> Reading:
 
     Raises:
         TypeError: neither a path nor a text.
-        CannotTell: a program that no table describes.
         ValueError: too large, not text, or nothing in it looks like a setting.
         OSError: no such file, or a folder.
     """
@@ -215,7 +214,7 @@ def read_python(text: str) -> Reading:
     except SyntaxError as error:
         reading.unread.append(Unread(f"not Python: {error.msg}", error.lineno or 1))
         return reading
-    refuse_foreign(name for node in ast.walk(tree) for name in _imported(node))
+    reading.marks = [name for node in ast.walk(tree) for name in _imported(node)]
     constants = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -287,11 +286,11 @@ HYDRA_FLAGS = re.compile(r"(--config-(path|name|dir)|-c[pnd]|--config)")
 
 def read_shell(text: str) -> Reading:
     """Hydra overrides ``key=value`` and flags ``--key value`` of the run that a script starts."""
-    script = Script(text, lambda words: program(word.text for word in words) is not None)
+    script = Script(text, lambda words: program([word.text for word in words]) is not None)
     reading = Reading(
         comments=[(word.text, word.line) for word in script.comments], unread=list(script.notes)
     )
-    runs = [c for c in script.commands if program(word.text for word in c.words)]
+    runs = [c for c in script.commands if program([word.text for word in c.words])]
     if not runs:
         runs = sorted(script.commands, key=_settings, reverse=True)[:1]
     for second in runs[1:2]:
@@ -317,17 +316,16 @@ def _stray_settings(script: Script, line: int, reading: Reading) -> None:
         stray = OVERRIDE.fullmatch(command.words[0].text)
         if stray and "." in stray[1] and command.line > line:
             what = f"{stray[1]} stands after the end of the command: it is not handed over"
-            reading.unread.append(Unread(what, command.line))
+            reading.unread.append(Unread(what, command.line, stray[1]))
 
 
 def _read_command(words: list[Word], script: Script, reading: Reading) -> None:
     """The settings after the program's name."""
-    texts = [word.text for word in words]
-    found = program(texts)
-    if found:
-        reading.framework, reading.program = found
-        refuse_foreign(texts[: texts.index(found[1]) + 1])
-        words = words[texts.index(found[1]) + 1 :]
+    started = program([word.text for word in words])
+    if started:
+        reading.framework = started.name if started.name in PROGRAMS else None
+        reading.marks = [started.mark]
+        words = words[started.after :]
     hydra = reading.framework in HYDRA
     at = 0
     while at < len(words):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import tree_sitter_bash
@@ -20,7 +21,6 @@ from .shell_words import MARK, MAX_WORDS, Value, Word, Words, line_of, source_of
 MAX_STEPS = 20_000  # statements walked
 MAX_DEPTH = 60  # of functions and of eval
 QUIET = ("echo", "printf", "cd", "set", "export", "true", ":", "mkdir", "shift", "wait", "trap")
-DECLARES = ("export", "local", "declare", "readonly", "typeset")
 COMPARES = {
     "-eq": int.__eq__,
     "-ne": int.__ne__,
@@ -29,7 +29,7 @@ COMPARES = {
     "-gt": int.__gt__,
     "-ge": int.__ge__,
 }
-LEAVES = {"exit": "exit", "return": "return", "break": "break", "continue": "break"}
+LEAVES = ("exit", "return", "break", "continue")
 
 
 class Unread(NamedTuple):
@@ -80,17 +80,17 @@ class Script(Words):
         self.conditions: list[str] = []
         self.output: list[str] | None = None  # where the text of a command goes that is captured
         self.input = ""
+        self.locals: list[
+            dict[str, Value | None]
+        ] = []  # of the functions under way: what was before
         self.steps = 0
         self.depth = 0
-        self.first_line = 0
         tree = _parsed(text)
         self.comments = [
             Word(source_of(node).lstrip("# "), line_of(node)) for node in _comments(tree)
         ]
-        try:
+        with suppress(Leave):
             self.walk(tree)
-        except Leave:
-            pass
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Script(Words):
             try:
                 way()
             except Leave as leave:
-                if str(leave) == "return":
+                if str(leave) != "exit":
                     ends.append(self.state()[0])
                 continue
             ends.append(self.state()[0])
@@ -288,13 +288,19 @@ class Script(Words):
             words = list((self.value("@") or {}).values())
         for word in words[:MAX_WORDS]:
             self.assign(name, word.text, word.line)
-            try:
-                self.walk(body)
-            except Leave as leave:
-                if str(leave) != "break":
-                    raise
+            if self._round(body):
                 break
         return True
+
+    def _round(self, body: Any) -> bool:
+        """One round of a loop; True after a ``break``."""
+        try:
+            self.walk(body)
+        except Leave as leave:
+            if str(leave) not in ("break", "continue"):
+                raise
+            return str(leave) == "break"
+        return False
 
     def _while(self, node: Any) -> bool | None:
         """``while``, ``until`` and ``for ((…))``."""
@@ -314,11 +320,7 @@ class Script(Words):
                 return None
             if status == until:
                 return True
-            try:
-                self.walk(body)
-            except Leave as leave:
-                if str(leave) != "break":
-                    raise
+            if self._round(body):
                 return True
             self._arithmetic(node.children_by_field_name("update"))
         return None
@@ -391,11 +393,12 @@ class Script(Words):
         starts = [source_of(c) for c in node.children if c.type == "heredoc_start"]
         if not bodies:
             return ""
+        body = source_of(bodies[0])
         if starts and starts[0][:1] in "'\"\\":
-            return source_of(bodies[0])
-        body = bodies[0]
-        pieces = self._region(body, body.start_byte, body.end_byte, True)
-        return "".join(" ".join(word.text for word in words) for words, _ in pieces)
+            return body
+        # the grammar misses variables in some heredocs; it finds them between quotes
+        quotes = re.sub(r'(\\?)"', lambda m: 2 * m[1] + '\\"', body)
+        return self.text(_parsed(f'"{quotes}"'))
 
     def captured(self, way: Callable[[], Any]) -> tuple[Any, str]:
         """The status of a way and what it writes."""
@@ -444,7 +447,7 @@ class Script(Words):
         if first in self.functions:
             return self._function(words)
         if first in LEAVES:
-            raise Leave(LEAVES[first])
+            raise Leave(first)
         if first == "set" and "--" in texts:
             self.arguments = words[texts.index("--") + 2 :]
         elif first == "shift":
@@ -499,7 +502,7 @@ class Script(Words):
         names = [text for text in texts if re.fullmatch(r"[A-Za-z_]\w*", text)]
         separator = self.variables.get("IFS", {}).get("0", Word("", 0)).text
         known = self.input if not MARK.search(self.input) and not separator else ""
-        parts = known.split()
+        parts = [known.strip()] if "-d" in texts else known.split()
         for at, name in enumerate(names):
             mark = self.unknown(f"{name} is read from a file or the keyboard")
             text = parts[at] if known and at < len(parts) and "-a" not in texts else mark
@@ -523,6 +526,7 @@ class Script(Words):
     def _function(self, words: list[Word]) -> bool | None:
         kept = self.arguments
         self.arguments = words[1:]
+        self.locals.append({})
         self.depth += 1
         try:
             if self.depth > MAX_DEPTH:
@@ -535,6 +539,10 @@ class Script(Words):
         finally:
             self.depth -= 1
             self.arguments = kept
+            for name, value in self.locals.pop().items():
+                self.variables.pop(name, None)
+                if value is not None:
+                    self.variables[name] = value
 
     # --- assignments ------------------------------------------------------------------------------
 
@@ -542,6 +550,9 @@ class Script(Words):
         unset = node.type == "unset_command"
         for child in node.children:
             if child.type == "variable_assignment":
+                if self.locals and node.children[0].type in ("local", "declare", "typeset"):
+                    name = source_of(child.child_by_field_name("name"))
+                    self.locals[-1].setdefault(name, self.variables.get(name))
                 self._assignment(child)
             elif child.type == "variable_name" and unset:
                 self.variables.pop(source_of(child), None)
@@ -590,7 +601,6 @@ class Script(Words):
     def _test(self, node: Any) -> bool | None:
         """``[ … ]`` and ``[[ … ]]``; None where it is not known."""
         parts = [child for child in node.children if child.is_named]
-        signs = [source_of(child) for child in node.children if child.type not in ("word",)]
         match node.type:
             case "parenthesized_expression":
                 return self._test(parts[0])
@@ -609,7 +619,6 @@ class Script(Words):
                 return self._two(self._assumed(left), sign, self._assumed(right), quoted)
             case "test_command":
                 return self._test_all(node)
-        del signs
         text = self._assumed(node)
         return None if MARK.search(text) else bool(text)
 

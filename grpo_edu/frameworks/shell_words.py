@@ -126,11 +126,11 @@ class Words:
 
     def _braces(self, node: Any, word: Word) -> list[Word]:
         """``a{b,c}`` outside quotes gives ``ab ac``."""
-        braces = re.search(r"\{([^{}'\"\s]*,[^{}'\"\s]*)\}", source_of(node))
-        inner = "{" + braces[1] + "}" if braces else ""
-        if not braces or source_of(node)[braces.start() - 1 : braces.start()] == "$":
-            return [word]
-        if node.type == "string" or inner not in word.text:
+        parts = node.children if node.type == "concatenation" else [node]
+        plain = "".join(source_of(part) for part in parts if part.type == "word")
+        braces = re.search(r"\{([^{}\s]*,[^{}\s]*)\}", plain)
+        inner = braces[0] if braces else ""
+        if not braces or inner not in word.text:
             return [word]
         return [Word(word.text.replace(inner, part, 1), word.line) for part in braces[1].split(",")]
 
@@ -146,14 +146,16 @@ class Words:
         match node.type:
             case "string" | "translated_string":
                 start = raw.index('"') + 1
-                yield [Word("", line)], True
-                yield from self._region(node, node.start_byte + start, node.end_byte - 1, True)
+                inner = list(self._region(node, node.start_byte + start, node.end_byte - 1, True))
+                if not inner or any(words for words, _ in inner):  # an empty "$@" is no word
+                    yield [Word("", line)], True
+                yield from inner
             case "raw_string":
                 yield [Word(raw if quoted else raw[1:-1], line)], True
             case "ansi_c_string":
                 escaped = re.sub(r"\\(.)", lambda m: ESCAPES.get(m[1], m[0]), raw[2:-1])
                 yield [Word(escaped, line)], True
-            case "concatenation" | "command_name":
+            case "concatenation" | "command_name" | "program" | "command":
                 yield from self._region(node, node.start_byte, node.end_byte, quoted)
             case "simple_expansion":
                 yield from self._parameter(node, quoted)
@@ -220,9 +222,12 @@ class Words:
 
     def _parameter(self, node: Any, quoted: bool) -> Iterator[Piece]:
         """``$NAME`` or ``${NAME…}``."""
-        raw = source_of(node)
+        whole_text = source_of(node)
+        raw = whole_text.lstrip()  # the grammar takes spaces before it in
         found = PARAMETER.fullmatch(raw)
         line = line_of(node)
+        if raw != whole_text:
+            yield [Word(whole_text[: -len(raw)], line)], quoted
         if not found:
             yield [Word(self.unknown(f"'{raw[:40]}' is not understood"), line)], quoted
             return
@@ -294,16 +299,17 @@ class Words:
             yield from [] if empty else operand
         else:
             words = words or ([] if whole else [Word(self._not_set(name), line)])
-            yield self._cut(sign, operand, words, whole), quoted
+            of = ("@" if name in ("@", "*") else "array") if whole else ""
+            yield self._cut(sign, operand, words, of), quoted
 
-    def _cut(self, sign: str, operand: list[Piece], words: list[Word], whole: bool) -> list[Word]:
+    def _cut(self, sign: str, operand: list[Piece], words: list[Word], whole: str) -> list[Word]:
         """``#pattern``, ``%pattern``, ``/old/new``, ``^^``, ``,,`` or ``:offset:length``."""
         given = "".join(_joined(piece).text for piece, _ in operand)
         if sign == ":":
             numbers = [int(part) for part in re.findall(r"-?\d+", given)]
             start, *length = numbers or [0]
-            if whole:
-                start = max(start - 1, 0) if self.arguments is None or start else start
+            if whole == "@":  # $0 has number 0
+                start = max(start - 1, 0)
             stop = start + length[0] if length and length[0] >= 0 else (length or [None])[0]
             return (
                 words[start:stop] if whole else [w._replace(text=w.text[start:stop]) for w in words]
@@ -366,7 +372,9 @@ class Words:
         text = self.text(node)
         if re.fullmatch(r"[A-Za-z_]\w*", text):
             text = (self.value(text) or {"0": Word(self._not_set(text), 0)})["0"].text
-        return int(text, 0) if re.fullmatch(r"\s*-?(0x)?\d+\s*", text) else int(f"{text} is none")
+        if not re.fullmatch(r"\s*-?(0x)?\d+\s*", text):
+            raise ValueError(text)
+        return int(text, 0 if "x" in text else 10)
 
 
 def _joined(words: list[Word]) -> Word:

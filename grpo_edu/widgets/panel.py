@@ -42,21 +42,16 @@ def tick(label: str, value: bool = False) -> Control:
     return {"kind": "tick", "label": label, "value": value}
 
 
-def player(label: str, of: str) -> Control:
-    """A button that plays the slider named ``of``, and pauses it."""
-    return {"kind": "play", "label": label, "of": of, "value": False}
-
-
 class Panel(Explorer):
     """Controls, and what ``draw`` makes of their values. An error takes the place of the picture,
     with its message. From a move of a control until the answer of the kernel the browser says
     "computing" and dims the old picture.
 
     Args:
-        draw: called with one keyword per control (players aside) whenever a value changes; gives
+        draw: called with one keyword per control whenever a value changes; gives
             one part or a list: a ``Picture``, an object with ``_repr_html_``, a text, or a tuple of
             parts to be set side by side.
-        controls: by keyword, of ``slider``, ``choice``, ``tick``, ``player``.
+        controls: by keyword, of ``slider``, ``choice``, ``tick``.
         limits: the largest value of some sliders, from the values of the others; None: they stay.
     """
 
@@ -108,12 +103,9 @@ class Panel(Explorer):
 
     def _answer(self) -> tuple[dict[str, Any], list[Any], str]:
         """The values inside their limits, the parts of the picture, and what went wrong."""
-        players = {control["key"] for control in self.controls if control["kind"] == "play"}
         try:
             values = self._limited(dict(self.values))
-            parts = self._draw(
-                **{key: value for key, value in values.items() if key not in players}
-            )
+            parts = self._draw(**values)
         except (
             Exception
         ) as wrong:  # whatever went wrong, the reader sees it where the picture would be
