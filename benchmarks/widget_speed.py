@@ -74,7 +74,6 @@ IN_PYTHON = {
         "f()",
         "tokens of the last completion",
     ),
-    "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");

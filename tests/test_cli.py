@@ -18,6 +18,7 @@ from grpo_edu.cli import app
 from grpo_edu.cli.errors import message
 from grpo_edu.cli.tables import aligned
 from grpo_edu.figures import FIGURES
+from grpo_edu.figures.registry import COMMITTED
 
 
 def run(*arguments: str) -> Result:
@@ -101,6 +102,9 @@ def test_weights_tells_that_a_kl_term_was_left_out(tmp_path):
         (["weights", "--micro-batches", "0"], "expected 1 to 80"),
         (["figures", "nope"], "no figure named nope"),
         (["figures", "--format", "bmp"], "expected svg, png, pdf"),
+        (["figures", "--width", "wide"], "width is 'wide': expected 3in to 40in"),
+        (["figures", "--style", "none.mplstyle"], "no style sheet at none.mplstyle"),
+        (["figures", "--theme", "dark", "--out", str(COMMITTED)], "would replace them"),
         (["sample", "missing.jsonl", "out.jsonl"], "missing.jsonl"),
         (["nonsense"], "No such command"),
     ],
@@ -136,6 +140,10 @@ def test_figures_lists_writes_and_checks(tmp_path):
         "manifest.json",
     }
     assert run("figures", "clip_objective", "--out", str(tmp_path), "--check").exit_code == 0
+    paper = tmp_path / "paper"
+    line = f"figures length_dynamics --format pdf --width 6.5in --theme dark --out {paper}"
+    assert run(*line.split()).exit_code == 0
+    assert [path.name for path in paper.iterdir()] == ["length_dynamics_dark.pdf"]
     data = tmp_path / "data" / "clip_objective.csv"
     data.write_text(data.read_text().replace("PPO", "PPQ", 1), encoding="utf-8")
     failed = run("figures", "clip_objective", "--out", str(tmp_path), "--check")

@@ -365,7 +365,6 @@ def good():
             "right": 0.3,
         },
         "grpo_edu.widgets.updates.reuse_lab": {},
-        "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},
         "grpo_edu.widgets.texts.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),
             "recipes": ["reinforce", "rloo"],

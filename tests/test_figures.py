@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from grpo_edu.figures import FIGURES
-from grpo_edu.figures.registry import figure, named, recorded_table
+from grpo_edu.figures import FIGURES, gallery
+from grpo_edu.figures.layout import AS_COMMITTED, layout_of
+from grpo_edu.figures.registry import draw_as, figure, named, recorded_table
 from grpo_edu.toys.compare import intervals
 from grpo_edu.toys.difficulty import first_reaching
 
@@ -319,3 +323,78 @@ def test_names_are_unique_and_unknown_ones_are_refused():
         figure(title="again")(FIGURES["clip_objective"].drawing)
     with pytest.raises(KeyError, match="Known: "):
         named(["nope"])
+
+
+# --- layout and gallery
+
+
+@pytest.mark.parametrize(
+    ("width", "inches"), [("6.5in", 6.5), ("16.51cm", 6.5), ("165.1 mm", 6.5), ("361.35pt", 5.0)]
+)
+def test_a_width_is_read_in_its_unit_and_every_file_has_it(tmp_path, width, inches):
+    layout = layout_of(width, "light", None)
+    assert layout.width == pytest.approx(inches)
+    figured = FIGURES["clip_objective"]
+    scale = inches / figured.draw(figured.data()).get_figwidth()
+    svg, png, pdf = draw_as(figured, figured.data(), tmp_path, ["svg", "png", "pdf"], layout)
+    assert (
+        f'width="{inches:.6g}in" height="{scale * 4.2:.6g}in" viewBox="0 0 612' in svg.read_text()
+    )
+    with Image.open(png) as image:
+        sizes = [pixels / image.info["dpi"][0] for pixels in image.size]
+    assert sizes == pytest.approx([inches, scale * 4.2], abs=0.01)
+    box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf.read_bytes())
+    assert [float(x) / 72 for x in box.groups()] == pytest.approx([inches, scale * 4.2])
+
+
+@pytest.mark.parametrize(
+    ("width", "theme", "style", "words"),
+    [
+        ("6.5", "light", None, r"width is '6.5': expected 3in to 40in, as a number with in, cm"),
+        ("1cm", "light", None, r"width is '1cm': expected 3in"),
+        (None, "blue", None, r"theme is 'blue': expected one of light, dark"),
+        (None, "light", "font.sze: 3", r"line 1: matplotlib has no setting 'font.sze'"),
+        (None, "light", "font.size: large one", r"own.mplstyle: Key font.size"),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(tmp_path, width, theme, style, words):
+    path = None
+    if style is not None:
+        path = tmp_path / "own.mplstyle"
+        path.write_text(style, encoding="utf-8")
+    with pytest.raises(ValueError, match=words):
+        layout_of(width, theme, path)
+
+
+def test_a_style_sheet_of_ones_own_comes_last_and_the_dark_theme_is_dark(tmp_path):
+    sheet = tmp_path / "own.mplstyle"
+    sheet.write_text("# mine\nfont.family: monospace  # why\nfigure.titlesize: 20\n", "utf-8")
+    figured = FIGURES["clip_objective"]
+    drawn = figured.draw(figured.data(), layout_of(None, "dark", sheet))
+    assert drawn._suptitle.get_fontsize() == 20
+    assert drawn._suptitle.get_fontfamily() == ["monospace"]
+    red, green, blue, _ = drawn.get_facecolor()
+    assert red + green + blue < 0.5
+
+
+def test_the_same_file_is_drawn_whatever_was_drawn_before(tmp_path):
+    figured = FIGURES["clip_objective"]
+    alone = draw_as(figured, figured.data(), tmp_path / "a", ["svg"], AS_COMMITTED)[0]
+    after = draw_as(figured, figured.data(), tmp_path / "b", ["pdf", "svg"], AS_COMMITTED)[1]
+    assert alone.read_bytes() == after.read_bytes()
+
+
+def test_the_gallery_shows_every_figure_with_what_an_author_needs(tmp_path):
+    pages = [path.read_text(encoding="utf-8") for path in gallery.write(tmp_path)]
+    for name, figured in FIGURES.items():
+        for page in map(html.unescape, pages):
+            assert f'src="{name}.png"' in page
+            assert f"data/{name}.csv" in page
+            assert f"grpo-edu figures {name}" in page
+            assert f"figure {name} of grpo_edu" in page
+            assert figured.level in page
+            assert " ".join(figured.alt.split()) in page
+    assert "http" not in pages[1]
+    assert gallery.check(tmp_path) == []
+    (tmp_path / "index.html").write_text("old", encoding="utf-8")
+    assert "index.html does not show the figures of today" in gallery.check(tmp_path)[0]

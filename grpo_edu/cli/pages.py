@@ -109,12 +109,12 @@ def figures(
     """
     from ..figures import gallery as pages
     from ..figures import registry
-    from ..figures.layout import layout_of
+    from ..figures.layout import AS_COMMITTED, FORMATS, layout_of
 
     selected = registry.named(names or [])
     formats = format_ or ["svg", "png"]
-    if set(formats) - set(registry.FORMATS):
-        raise ValueError(f"format is {', '.join(formats)}: expected {', '.join(registry.FORMATS)}.")
+    if set(formats) - set(FORMATS):
+        raise ValueError(f"format is {', '.join(formats)}: expected {', '.join(FORMATS)}.")
     layout = layout_of(width, theme, style)
     if list_:
         for figure in selected:
@@ -125,7 +125,7 @@ def figures(
         typer.echo(f"{len(selected)} figures are as the code draws them.")
     elif gallery:
         typer.echo("wrote " + ", ".join(map(str, pages.write(out))))
-    elif layout != registry.AS_COMMITTED:
+    elif layout != AS_COMMITTED:
         for figure in selected:
             written = registry.draw_as(figure, figure.table(), _own_folder(out), formats, layout)
             typer.echo("wrote " + ", ".join(map(str, written)))

@@ -1,21 +1,53 @@
-"""Theme, width and style sheet of a picture, as the command line gives them."""
+"""Theme, width and style sheet of a picture, and how it is saved."""
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 import matplotlib
+from matplotlib.backends.backend_pdf import Op, PdfFile, PdfPages
+from matplotlib.figure import Figure
 
 from ..checks import one_of
 from ..files import read_text
-from ..plots.style import Theme
-from .registry import Layout
+from ..plots.style import Theme, styled
 
+FORMATS = {
+    "svg": {"Date": None, "Creator": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 NARROWEST = 3
 WIDEST = 40
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a picture looks. ``AS_COMMITTED`` is that of the committed pictures.
+
+    Args:
+        theme: for light or dark pages.
+        width: in inches, to which the whole picture is scaled, type too; None: its own width.
+        settings: settings of matplotlib that come last, as a style sheet of one's own gives them.
+    """
+
+    theme: Theme = "light"
+    width: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def styled(self) -> AbstractContextManager[Any]:
+        """The style sheets, as a context."""
+        return styled(self.theme, self.settings)
+
+
+AS_COMMITTED = Layout()
 
 
 def layout_of(width: str | None, theme: str, style: Path | None) -> Layout:
@@ -60,8 +92,53 @@ def _settings(style: Path) -> dict[str, Any]:
                 "Expected lines such as `font.size: 11`."
             )
     try:
-        return dict(
-            matplotlib.rc_params_from_file(style, fail_on_error=True, use_default_template=False)
+        settings = matplotlib.rc_params_from_file(
+            style, fail_on_error=True, use_default_template=False
         )
+        return {str(name): value for name, value in settings.items()}
     except ValueError as error:
         raise ValueError(f"{style}: {error}") from error
+
+
+# --- saving
+
+
+def save(picture: Figure, target: Path, ending: str, width: float | None) -> None:
+    """Write a picture, scaled as a whole to a width in inches where one is given."""
+    how: dict[str, Any] = {"format": ending, "metadata": FORMATS[ending]}
+    scale = 1.0 if width is None else width / picture.get_figwidth()
+    dpi = 72 if ending == "svg" else float(matplotlib.rcParams["savefig.dpi"])  # pixel layers
+    if width is None:
+        picture.savefig(target, **how, dpi=dpi)
+    elif ending == "png":
+        picture.savefig(target, **how, dpi=scale * dpi, pil_kwargs={"dpi": (dpi, dpi)})
+    elif ending == "svg":
+        buffer = io.StringIO()
+        picture.savefig(buffer, **how, dpi=dpi)
+        size = f'width="{width:.6g}in" height="{scale * picture.get_figheight():.6g}in"'
+        text = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, buffer.getvalue(), count=1)
+        target.write_text(text, encoding="utf-8")
+    else:
+        with _ScaledPages(target, metadata=FORMATS["pdf"]) as pages:
+            pages.scale = scale
+            pages.savefig(picture)
+
+
+class _ScaledFile(PdfFile):
+    """A PDF file that draws everything at a scale."""
+
+    scale: float
+
+    def newPage(self, width: float, height: float) -> None:
+        super().newPage(self.scale * width, self.scale * height)
+        self.output(self.scale, 0, 0, self.scale, 0, 0, Op.concat_matrix)
+
+
+class _ScaledPages(PdfPages):
+    scale: float
+
+    def _ensure_file(self) -> PdfFile:
+        if self._file is None:
+            self._file = _ScaledFile(self._filename, metadata=self._metadata)
+            self._file.scale = self.scale
+        return self._file

@@ -7,52 +7,22 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from ..checks import checked
 from ..files import replacing
-from ..plots.style import Theme, evidence, headline, styled
+from ..plots.style import evidence, headline, styled
+from .layout import AS_COMMITTED, Layout, save
 
 Drawing = TypeVar("Drawing", bound=Callable[[pd.DataFrame], Figure])
-
-FORMATS = {
-    "svg": {"Date": None, "Creator": None},
-    "png": {"Software": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a picture is laid out. ``AS_COMMITTED`` is that of the committed pictures.
-
-    Args:
-        theme: for light or dark pages.
-        width: in inches; the picture is laid out anew, type and height keep their size. None: its
-            own width.
-        settings: settings of matplotlib that come last, as a style sheet of one's own gives them.
-    """
-
-    theme: Theme = "light"
-    width: float | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    def styled(self) -> AbstractContextManager[Any]:
-        """The style sheets, as a context."""
-        return styled(self.theme, self.settings)
-
-
-AS_COMMITTED = Layout()
 
 
 @dataclass(frozen=True)
@@ -90,12 +60,9 @@ class Figured:
 
     def draw(self, table: pd.DataFrame, layout: Layout = AS_COMMITTED) -> Figure:
         """The picture of a table, its title above, its evidence and the command that makes it
-        below; a line of evidence that the drawing wrote stays."""
+        below; a line of evidence that the drawing wrote is kept where there is no caption."""
         with layout.styled():
-            picture = self.drawing(table)
-            if layout.width is not None:
-                picture.set_figwidth(layout.width)
-            return self._finished(picture)
+            return self._finished(self.drawing(table))
 
     def moving(self, table: pd.DataFrame) -> Iterator[Figure]:
         """The pictures of the animation, with the same title and foot."""
@@ -205,8 +172,7 @@ def draw_as(
         path = out / f"{figured.name}{'_dark' if layout.theme == 'dark' else ''}.{ending}"
         picture = figured.draw(table, layout)
         with layout.styled(), replacing(path) as target:
-            dots = 72 if ending == "svg" else rcParams["savefig.dpi"]  # SVG: of pixel layers
-            picture.savefig(target, format=ending, dpi=dots, metadata=FORMATS[ending])
+            save(picture, target, ending, layout.width)
         written.append(path)
     return written
 

@@ -306,7 +306,8 @@ def _formula(recipe: Recipe) -> str:
 def _table(table: pd.DataFrame, rollouts: Rollouts) -> str:
     """The completions as a plain table, with the start of their text."""
     assert rollouts.tokens is not None
-    texts = [_printable("".join(rollouts.tokens[i])[:120]) for i in table["completion"].tolist()]
+    rows: list[int] = table["completion"].tolist()
+    texts = [_printable("".join(rollouts.tokens[i])[:120]) for i in rows]
     return table.assign(text=texts).to_html(
         index=False, float_format="{:.4g}".format, border=0, escape=True
     )

@@ -101,8 +101,8 @@ class AggregationExplorer(Framed):
             ``PRESETS``, which sets the traits it names; ``compact``: for a frame of 680 × 520.
 
     Raises:
-        ValueError: a recipe or a preset that is not offered. traitlets.TraitError: a value outside its
-        range.
+        ValueError: a recipe or a preset that is not offered.
+        traitlets.TraitError: a value outside its range.
     """
 
     PRESETS = PRESETS
