@@ -70,7 +70,8 @@ display(explorer, heard)
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
 from grpo_edu.widgets import labs
-display(labs.accumulation_lab())
+from grpo_edu.widgets.updates import reuse_lab
+display(labs.accumulation_lab(), reuse_lab())
 """,
     "slow": """
 import time
@@ -824,12 +825,15 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(1)
-    accumulation = page.locator(".grpo-explorer").first
+    expect(page.locator(".grpo-explorer")).to_have_count(2)
+    accumulation, reuse = (page.locator(".grpo-explorer").nth(i) for i in range(2))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
     )
+    before = reuse.locator("img").get_attribute("src")
+    reuse.get_by_label("momentum", exact=True).press("ArrowRight")
+    expect(reuse.locator("img")).not_to_have_attribute("src", before)
 
 
 def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):
