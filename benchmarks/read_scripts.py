@@ -52,9 +52,9 @@ cd() { return 0; }
 env() { while case "$1" in *=*|-*) true ;; *) false ;; esac; do shift; done; "$@"; }
 nohup() { "$@"; }
 cat() {
-  if [ $# -gt 0 ]; then printf '?'; else
-    local l; while IFS= read -r l; do printf '%s\n' "$l"; done
-  fi
+  if [ $# -gt 0 ]; then printf '?'; return; fi
+  local l
+  while IFS= read -r l; do printf '%s\n' "$l"; done
 }
 """
 

@@ -244,7 +244,7 @@ class Words:
             words = [value[key]._replace(line=line)]
         if prefix == "#":
             size = len(words) if whole else len(words[0].text) if words else 0
-            unknown = words and not whole and self.why(words[0].text)
+            unknown = self.why(words[0].text) if words and not whole else ""
             yield [Word(self.unknown(unknown) if unknown else str(size), line)], quoted
             return
         if rest:
