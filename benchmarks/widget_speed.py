@@ -74,7 +74,6 @@ IN_PYTHON = {
         "tokens of the last completion",
     ),
     "toy player": ("labs import toy_player as f", "f()", "step"),
-    "formula stepper": ("readers import formula_stepper as f", "f()", "completion"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");

@@ -339,6 +339,17 @@ def good():
             "p": 0.1,
             "size": 8,
         },
+        "grpo_edu.widgets.dapo.DapoExplorer": {},
+        "grpo_edu.widgets.predict.Predict": {
+            "question": "How many?",
+            "answer": "a",
+            "because": "",
+            "choices": ["a", "b"],
+            "span": None,
+            "step": 0.5,
+            "tolerance": 0.1,
+            "unit": "",
+        },
         "grpo_edu.widgets.step.StepExplorer": {
             "recipes": ["grpo"],
             "policy": [0.5, 0.5],
@@ -350,7 +361,6 @@ def good():
         "grpo_edu.widgets.labs.accumulation_lab": {},
         "grpo_edu.widgets.labs.toy_player": {},
         "grpo_edu.widgets.updates.reuse_lab": {},
-        "grpo_edu.widgets.readers.formula_stepper": {"rollouts": batch, "recipe": "grpo"},
         "grpo_edu.widgets.texts.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),
             "recipes": ["reinforce", "rloo"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grpo_edu.frameworks.explain import Verdict, explain
-from grpo_edu.frameworks.shell import arguments
+from grpo_edu.frameworks.readers import read_shell
 from grpo_edu.weights import token_weights
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -60,7 +60,7 @@ def test_real_configs_give_the_stated_verdicts(case: tuple) -> None:
     found = (verdict.advantage, verdict.aggregation, verdict.clip, verdict.kl, verdict.label)
     for part, text in zip(expected, found, strict=True):
         assert part in text
-    assert str(verdict).splitlines()[0].startswith("advantage")
+    assert str(verdict).splitlines()[2].startswith("advantage")
     assert json.loads(json.dumps(verdict.to_dict(), default=str))["updates"] == updates
 
 
@@ -125,12 +125,14 @@ def test_what_no_axis_expresses_is_said_and_no_numbers_are_shown_for_it() -> Non
 
 
 def test_a_branch_and_an_unset_variable_are_named_with_their_line() -> None:
-    assert explain(CONFIGS / "c04_verl_grpo.sh").unread == [
-        'line 7: the branch \'if [ "${DEVICE:-cuda}" = "npu" ]\' is not followed: what it sets is not read'
+    assert explain(CONFIGS / "c04_verl_grpo.sh").unread == []  # its branch is on a known value
+    text = "if [ -f x ]; then N=8; fi\npython -m verl.trainer.main_ppo \\\n algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=$N\n"
+    assert explain(text).unread == [
+        "line 3: actor_rollout_ref.rollout.n = … is not read: N depends on the branch 'if [ -f x ]; then N=8; fi' (line 1); the default 1 stands in"
     ]
     text = "python -m verl.trainer.main_ppo \\\n algorithm.adv_estimator=$NOPE \\\n actor_rollout_ref.rollout.n=8\n"
     assert explain(text).unread == [
-        "line 2: algorithm.adv_estimator=$NOPE is not read: the variable NOPE is not set in this file; the default gae stands in"
+        "line 2: algorithm.adv_estimator = … is not read: the variable NOPE is not set in this file; the default gae stands in"
     ]
 
 
@@ -245,7 +247,9 @@ def test_the_same_empty_config_means_another_loss_in_each_release(
 
 def test_an_assumed_version_is_said_with_what_another_would_change() -> None:
     verdict = explain("GRPOConfig()")
-    assert "read as trl 1.16 (assumed: the newest read)" in str(verdict)
+    assert str(verdict).startswith(
+        "read as trl 1.16 (assumed: the newest read; --version settles it) (no setting"
+    )
     assert verdict.conditional[0] == "before 0.22: aggregation micro_batch_token_mean"
 
 
@@ -338,11 +342,11 @@ def test_a_file_without_settings_and_a_framework_that_cannot_be_told_are_refused
 
 def test_shell_variables_defaults_arithmetic_quotes_and_arrays() -> None:
     text = 'A=${A:-4}\nB=$((A * 2 + 1))\nL=(\n  k.a=${B}  # note\n  "k.b=\'x y\'"\n)\nL+=(k.c=1)\nrun "${L[@]}" z=${MISSING}\n'
-    words, comments, unread = arguments(text)
-    assert words == [("run", 8), ("k.a=9", 4), ("k.b='x y'", 5), ("k.c=1", 7)]
-    assert comments == [("note", 4)]
-    assert [row[:3] for row in unread] == [
-        ("z=${MISSING} is not read: the variable MISSING is not set in this file", 8, "z")
+    reading = read_shell(text)
+    assert reading.entries == [("k.a", 9, 4), ("k.b", "x y", 5), ("k.c", 1, 7)]
+    assert reading.comments == [("note", 4)]
+    assert reading.unread == [
+        ("z = … is not read: the variable MISSING is not set in this file", 8, "z")
     ]
 
 
@@ -408,7 +412,7 @@ def test_every_fixture_has_a_verdict_and_a_key_that_is_changed() -> None:
         (
             "f.yaml",
             b"trainer:\n  loss_type: dapo\n  beta: 0.1\n",
-            "no setting of trl in it: found trainer.loss_type, trainer.beta",
+            "the framework cannot be told from the file",
         ),
         ("g.yaml", b"- a\n- b\n", "no setting found"),
         ("h.sh", b"torchrun train.py --lr 3\n", "--framework"),
@@ -454,7 +458,10 @@ def test_a_flag_whose_variable_is_not_set_takes_the_default_and_a_second_run_is_
     verdict = explain(text, "trl", "1.16")
     assert verdict.kl == "none"
     assert "[0.7, 1.3]" in verdict.clip
-    assert verdict.unread[-1] == "line 1: beta = … has no known value; the default 0.0 stands in"
+    assert (
+        verdict.unread[-1]
+        == "line 1: beta = … is not read: the variable B is not set in this file; the default 0.0 stands in"
+    )
     one = "X=1 python -m verl.trainer.main_ppo algorithm.adv_estimator={}\n"
     two = explain(one.format("rloo") + one.format("grpo"))
     assert "mean(r of the others in group)" in two.advantage
@@ -463,9 +470,9 @@ def test_a_flag_whose_variable_is_not_set_takes_the_default_and_a_second_run_is_
 
 def test_shell_defaults_follow_the_shell() -> None:
     # an empty variable takes the :- default; one that could not be read does not
-    words, _, unread = arguments("A=\nB=$(date)\nrun a.x=${A:-4} a.y=${B:-5}\n")
-    assert words == [("run", 3), ("a.x=4", 3)]
-    assert unread[-1][0] == "a.y=${B:-5} is not read: the variable B could not be read"
+    reading = read_shell("A=\nB=$(date)\nrun a.x=${A:-4} a.y=${B:-5}\n")
+    assert reading.entries == [("a.x", 4, 3)]
+    assert reading.unread == [("a.y = … is not read: 'date' would have to be run", 3, "a.y")]
 
 
 @pytest.mark.parametrize(

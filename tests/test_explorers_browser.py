@@ -67,8 +67,8 @@ display(explorer, heard)
     "advantage": "from grpo_edu.widgets.advantage import AdvantageExplorer\nAdvantageExplorer()",
     "difficulty": "from grpo_edu.widgets.difficulty import DifficultyExplorer\nDifficultyExplorer()",
     "panels": """
-from grpo_edu.widgets import labs, readers
-display(labs.accumulation_lab(), labs.toy_player(), readers.formula_stepper())
+from grpo_edu.widgets import labs
+display(labs.accumulation_lab(), labs.toy_player())
 """,
     "slow": """
 import time
@@ -806,8 +806,8 @@ def test_live_ratio_by_key_and_by_mouse(run_notebook):
 
 def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_notebook):
     page = run_notebook("panels")
-    expect(page.locator(".grpo-explorer")).to_have_count(3)
-    accumulation, toy, stepper = (page.locator(".grpo-explorer").nth(i) for i in range(3))
+    expect(page.locator(".grpo-explorer")).to_have_count(2)
+    accumulation, toy = (page.locator(".grpo-explorer").nth(i) for i in range(2))
     accumulation.get_by_label("micro-batches", exact=True).press("Home")
     expect(accumulation.locator("img")).to_have_attribute(
         "alt", "dapo(step), each micro-batch by itself: the split does not matter"
@@ -816,8 +816,6 @@ def test_live_panels_answer_to_keys_and_mouse_with_the_right_picture(run_noteboo
     expect(toy.locator("img")).to_have_attribute("alt", re.compile("step [1-9][0-9]*:"))
     toy.get_by_label("pause: the training").click()
     expect(toy.get_by_label("play: the training")).to_be_visible()
-    stepper.get_by_label("token", exact=True).press("ArrowRight")
-    expect(stepper.locator(".picture p")).to_have_text(re.compile("completion [0-9]+, token 1$"))
 
 
 def test_live_a_panel_says_computing_before_a_slow_kernel_answers(run_notebook):

@@ -122,7 +122,7 @@ def test_commands_explain_export_and_identify(
     file = tmp_path / "train.py"
     file.write_text(script.output, encoding="utf-8")
     told = run(app, ["explain", str(file), "--version", "1.16"])
-    assert told.output.startswith("advantage    r_i - mean(r in group), not divided")
+    assert "\nadvantage    r_i - mean(r in group), not divided" in told.output
     data = json.loads(run(app, ["explain", str(file), "--json"]).output)
     assert data["label"].startswith("this is dr_grpo")
     for name, start in (("v.png", b"\x89PNG"), ("v.html", b"<!doctype html>")):

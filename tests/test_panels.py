@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the panels need anywidget")
 
-from grpo_edu import Rollouts, recipe, token_weights
+from grpo_edu import Rollouts, recipe
 from grpo_edu.completions import read_completions
-from grpo_edu.widgets import labs, readers, texts
+from grpo_edu.widgets import labs, texts
 from grpo_edu.widgets.panel import Panel, choice, player, slider, tick
 
 
@@ -47,15 +47,8 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
         panel.set(m=1)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        labs.accumulation_lab,
-        readers.formula_stepper,
-    ],
-)
-def test_every_panel_has_a_picture_for_where_no_widget_runs(kind):
-    data = kind()._repr_mimebundle_()[0]
+def test_a_panel_has_a_picture_for_where_no_widget_runs():
+    data = labs.accumulation_lab()._repr_mimebundle_()[0]
     assert "application/vnd.jupyter.widget-view+json" in data
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
 
@@ -90,18 +83,6 @@ def test_the_toy_starts_where_lengths_are_equal_and_grpo_lengthens_the_wrong_one
     assert float(end.split("wrong ")[1]) > 1.5 * float(end.split("right ")[1].split(" ")[0])
 
 
-def test_the_stepper_starts_with_a_completion_that_has_a_signal_and_keeps_the_token_inside_it():
-    panel, rollouts = readers.formula_stepper(), read_completions()
-    i = panel.values["completion"]
-    rewards = rollouts.reward[rollouts.group == rollouts.group[i]]
-    assert 0 < rewards.sum() < len(rewards)
-    weight = token_weights(recipe("grpo"), rollouts)[i, 0].item()
-    assert f"= {weight:.6g} </td></tr></table>" in panel.content
-    panel.set(token=10_000)
-    assert panel.error == ""
-    assert panel.values["token"] == int(rollouts.lengths[i]) - 1
-
-
 def test_only_recipes_whose_fields_are_there_are_offered():
     assert "ppo" not in texts.readable(read_completions())
     assert {"grpo", "balanced", "dapo"} <= set(
@@ -109,4 +90,4 @@ def test_only_recipes_whose_fields_are_there_are_offered():
     )
     assert texts.readable(Rollouts.from_lengths([2, 2], [1, 0]))["grpo"].kl is None
     with pytest.raises(ValueError, match="'dr_grpo' needs a field that these rollouts lack"):
-        readers.formula_stepper(Rollouts.from_lengths([2, 2], [1, 0]), "dr_grpo")
+        texts.offered(["dr_grpo"], texts.readable(Rollouts.from_lengths([2, 2], [1, 0])))

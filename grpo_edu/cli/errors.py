@@ -48,7 +48,7 @@ class Commands(TyperGroup):
                 raise _read_enough() from None
             except EXPECTED as error:
                 typer.echo(f"error: {message(error)}", err=True)
-                raise typer.Exit(2) from None
+                raise typer.Exit(getattr(error, "exit_code", 2)) from None
 
 
 def _read_enough() -> typer.Exit:

@@ -12,7 +12,8 @@ from ..objective.recipe import Recipe
 from . import labels, verdict
 from .data_files import Framework, Option
 from .expressions import evaluate, in_range
-from .readers import Entry, Reading, guess_framework, read
+from .programs import KNOWN, CannotTell, framework_of_keys
+from .readers import Entry, Reading, read
 from .tables import (
     LeftOut,
     at_version,
@@ -52,13 +53,14 @@ def explain(
 
     Raises:
         TypeError: an argument that is no text.
-        ValueError: no framework can be guessed, the release has no GRPO yet, a value is no number
+        CannotTell: the program is not known, or no table describes it.
+        ValueError: the release has no GRPO yet, a value is no number
             where one belongs, or nothing in the file is a setting.
         KeyError: no such framework.
         OSError: no such file.
     """
-    text, reading = read(source)
-    table, number, assumed, conditional = _read_as(_named(framework, text), version, reading)
+    reading = read(source)
+    table, number, assumed, conditional = _read_as(_named(framework, reading), version, reading)
     entries, traps = _known_settings(table, reading, number)
     _refuse_strangers(table, reading, entries, traps)
     left_out = _unknown_values(table, entries, number)
@@ -94,6 +96,7 @@ def explain(
         conditional=conditional + (_elsewhere(table, given, number, recipe) if assumed else []),
         unread=_unread(table, reading, number),
         remaining=table.remaining,
+        doubts=_doubts(framework, table, reading, entries),
         updates=updates,
         claim=claim,
     )
@@ -102,13 +105,17 @@ def explain(
 # --- framework and version ------------------------------------------------------------------------
 
 
-def _named(name: str | None, text: str) -> Framework:
-    """The framework by name, or the one that the text has signs of."""
-    name = guess_framework(text) if name is None else name
+def _named(name: str | None, reading: Reading) -> Framework:
+    """The framework by name, or the one that the file has marks of.
+
+    Raises:
+        CannotTell: the file has marks of none, or of a program that no table describes.
+    """
+    name = name or reading.framework or framework_of_keys(entry.key for entry in reading.entries)
     if name is None:
-        raise ValueError(
-            "the framework cannot be told from the file: expected framework= (--framework) trl, "
-            "verl or openrlhf."
+        raise CannotTell(
+            "the framework cannot be told from the file: it has no key or program that only one "
+            f"framework has. Give --framework (framework=) {KNOWN}."
         )
     return framework(name)
 
@@ -130,7 +137,9 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
         if table.aliases_until and any(entry.key in aliases for entry in reading.entries):
             last = table.aliases_until
             return ReadAs(table, last, f"assumed: flat flags end at {last}")
-        return ReadAs(table, newest, "assumed: the newest read")
+        if table.name not in reading.pins:
+            return ReadAs(table, newest, "assumed: the newest read; --version settles it")
+        version = reading.pins[table.name]
     who, asked = split_version(version)
     if asked and asked != version and who != table.name:
         raise ValueError(f"version is '{version}', but the config is read as {table.name}.")
@@ -160,6 +169,19 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
             why = f"{asked} is {age} than all that were read"
             return ReadAs(table, nearest, f"assumed: {why}", [f"{asked}: read as {nearest}"])
     return ReadAs(table, asked)
+
+
+def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entries) -> list[str]:
+    """Why the file may run another loss than the verdict's, and what would settle it."""
+    doubts = []
+    if not reading.framework and asked is None:
+        doubts.append(f"the program is not named: told by its keys; --framework {KNOWN} settles it")
+    if re.search(r"main_(?!ppo|dapo)|(?<!main)_main", reading.program):
+        doubts.append(f"the program is {reading.program}, which may change {table.name}'s own loss")
+    doubts += [f"line {line}: the settings in {file} are not read" for file, line in reading.named]
+    if not set(entries) - {"trainer"}:
+        doubts.append("no setting of the loss in it: every line is a default")
+    return doubts
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -287,18 +309,16 @@ def _with_line(part: LeftOut, entries: Entries) -> LeftOut:
 
 
 def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
-    """What was not read and may touch the loss, with the default that stands in.
-
-    An assignment to a shell variable is left out: where an option uses the variable, that use is
-    named.
-    """
+    """What was not read and may touch the loss, with the default that stands in."""
     names = table.names()
     defaults = table.defaults(version)
+    quiet = tuple(table.quiet)
     rows = []
-    for message, line, key, in_shell in reading.unread:
-        if in_shell and key not in names:
+    for message, line, key in reading.unread:
+        name = names.get(key, names.get(key.replace("-", "_")))
+        if key and name is None and key.startswith(quiet):
             continue
-        default = defaults.get(names.get(key, ""))
+        default = defaults.get(name or "")
         stands_in = "" if default is None else f"; the default {default} stands in"
         rows.append(f"line {line}: {message}{stands_in}")
     return rows

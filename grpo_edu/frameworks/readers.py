@@ -13,14 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .shell import UNKNOWN, Unread, arguments
+from .programs import program, refuse_foreign
+from .shell import Command, Script, Unread
+from .shell_words import MARK, Word
 
 TRAINERS = {"GRPOConfig": "GRPO", "RLOOConfig": "RLOO", "GMPOConfig": "GMPO"}
-SIGNS = {
-    "verl": ("algorithm.adv_estimator", "actor_rollout_ref.", "verl.trainer", "main_ppo"),
-    "openrlhf": ("openrlhf", "--advantage_estimator", "--algo.advantage"),
-    "trl": (*TRAINERS, "trl", "num_generations", "loss_type", "max_completion_length"),
-}
 MAX_CHARACTERS = 200_000  # of a file
 MAX_ENTRIES = 5_000  # an anchor that is used again and again can make a small file very long
 INSTEAD = "expected a TRL YAML, a Python GRPOConfig(...) call, or a shell script with overrides"
@@ -42,21 +39,30 @@ class Reading:
         entries: settings in order.
         comments: (text, line) of comments, and the file's name at line 0.
         unread: what could not be read.
+        framework: that of the program that the file starts, or of its keys; None: not told.
+        program: the word of a script that names the program; empty where only keys tell it.
+        named: files that the program takes settings from and that are not read, with their line.
+        pins: package -> version, where the file names one: ``trl==0.22.2``.
     """
 
     entries: list[Entry] = field(default_factory=list)
     comments: list[tuple[str, int]] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
+    framework: str | None = None
+    program: str = ""
+    named: list[tuple[str, int]] = field(default_factory=list)
+    pins: dict[str, str] = field(default_factory=dict)
 
 
-def read(source: str | Path) -> tuple[str, Reading]:
-    """The text of a file and what it says.
+def read(source: str | Path) -> Reading:
+    """What a file says.
 
     Args:
         source: a path, or the text itself, which a line end, ``(``, ``: `` or `` --`` tells.
 
     Raises:
         TypeError: neither a path nor a text.
+        CannotTell: a program that no table describes.
         ValueError: too large, not text, or nothing in it looks like a setting.
         OSError: no such file, or a folder.
     """
@@ -71,12 +77,13 @@ def read(source: str | Path) -> tuple[str, Reading]:
         reading = _reader(name, text)(text)
     except (RecursionError, MemoryError):
         raise ValueError(f"source is nested too deeply to be read: {INSTEAD}.") from None
+    reading.pins = dict(re.findall(r"\b(trl|verl|openrlhf)\s*==\s*(\d[\w.]*)", text))
     if name:
         reading.comments.insert(0, (Path(name).stem, 0))
     if not reading.entries:
         why = "".join(f" Line {row.line}: {row.message}." for row in reading.unread)
         raise ValueError(f"no setting found: {INSTEAD}.{why}")
-    return text, reading
+    return reading
 
 
 def _reader(name: str, text: str) -> Any:
@@ -111,13 +118,6 @@ def _file_text(path: Path) -> str:
             f"{str(path)!r} is not a text file (UTF-8): expected a YAML, Python or shell file."
         )
     return text
-
-
-def guess_framework(text: str) -> str | None:
-    """The framework with most signs in the text; None where there are none."""
-    counts = {name: sum(sign in text for sign in signs) for name, signs in SIGNS.items()}
-    best = max(counts, key=lambda name: counts[name])
-    return best if counts[best] else None
 
 
 def scalar(text: str) -> Any:
@@ -215,6 +215,7 @@ def read_python(text: str) -> Reading:
     except SyntaxError as error:
         reading.unread.append(Unread(f"not Python: {error.msg}", error.lineno or 1))
         return reading
+    refuse_foreign(name for node in ast.walk(tree) for name in _imported(node))
     constants = {
         target.id: node.value
         for node in ast.walk(tree)
@@ -227,10 +228,18 @@ def read_python(text: str) -> Reading:
         what = f"a second {_called(other)}(...): only the first is read"
         reading.unread.append(Unread(what, other.lineno))
     for call in calls[:1]:
+        reading.framework = "trl"
         reading.entries.append(Entry("trainer", TRAINERS[_called(call)], call.lineno))
         for keyword in call.keywords:
             _read_keyword(keyword, constants, reading)
     return reading
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
 
 
 def _called(call: ast.Call) -> str:
@@ -270,39 +279,109 @@ def _pairs(value: ast.expr) -> Iterator[ast.keyword]:
 
 # --- shell ----------------------------------------------------------------------------------------
 
-RUNS = re.compile(r"\bmain_(ppo|dapo)\b|\btrain_ppo_ray\b")  # the program that a script starts
-OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w./@]*)=(.*)", re.S)
+CONFIG_FILES = ("config", "config-name", "config_name", "config_files")
+OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w./@-]*)=(.*)", re.S)
+HYDRA = ("verl", "skyrl", "nemo_rl")  # their flags are hydra's own
+HYDRA_FLAGS = re.compile(r"(--config-(path|name|dir)|-c[pnd]|--config)")
 
 
 def read_shell(text: str) -> Reading:
-    """Hydra overrides ``key=value`` and flags ``--key value``, with variables resolved."""
-    words, comments, unread = arguments(text)
-    starts = [number for number, (word, _) in enumerate(words) if RUNS.search(word)]
-    if len(starts) > 1:
-        line = words[starts[1]][1]
-        unread.append(Unread("a second run starts here: only the first is read", line))
-        words = words[: starts[1]]
-    reading = Reading(comments=comments, unread=unread)
-    at = 0
-    while at < len(words):
-        word, line = words[at]
-        at += 1
-        if word.startswith("--") and len(word) > 2:
-            key, equals, first = word[2:].partition("=")
-            values = [first] if equals else []
-            while not equals and at < len(words) and not words[at][0].startswith("--"):
-                values.append(words[at][0])
-                at += 1
-            _read_flag(key, values, line, reading)
-        elif match := OVERRIDE.fullmatch(word):
-            reading.entries.append(Entry(match[1], scalar(match[2]), line))
+    """Hydra overrides ``key=value`` and flags ``--key value`` of the run that a script starts."""
+    script = Script(text, lambda words: program(word.text for word in words) is not None)
+    reading = Reading(
+        comments=[(word.text, word.line) for word in script.comments], unread=list(script.notes)
+    )
+    runs = [c for c in script.commands if program(word.text for word in c.words)]
+    if not runs:
+        runs = sorted(script.commands, key=_settings, reverse=True)[:1]
+    for second in runs[1:2]:
+        what = "a second run starts here: only the first is read"
+        reading.unread.append(Unread(what, second.line))
+    for command in runs[:1]:
+        if command.condition:
+            what = f"this run starts only in one way through {command.condition}"
+            reading.unread.append(Unread(what, command.line))
+        _read_command(command.words, script, reading)
+        _stray_settings(script, command.line, reading)
     return reading
 
 
-def _read_flag(key: str, values: list[str], line: int, reading: Reading) -> None:
+def _settings(command: Command) -> int:
+    """How many words of a command look like settings."""
+    return sum(word.text.startswith("--") or "=" in word.text for word in command.words)
+
+
+def _stray_settings(script: Script, line: int, reading: Reading) -> None:
+    """Settings that stand after the end of the run's command: bash does not hand them over."""
+    for command in script.commands:
+        stray = OVERRIDE.fullmatch(command.words[0].text)
+        if stray and "." in stray[1] and command.line > line:
+            what = f"{stray[1]} stands after the end of the command: it is not handed over"
+            reading.unread.append(Unread(what, command.line))
+
+
+def _read_command(words: list[Word], script: Script, reading: Reading) -> None:
+    """The settings after the program's name."""
+    texts = [word.text for word in words]
+    found = program(texts)
+    if found:
+        reading.framework, reading.program = found
+        refuse_foreign(texts[: texts.index(found[1]) + 1])
+        words = words[texts.index(found[1]) + 1 :]
+    hydra = reading.framework in HYDRA
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        flag = re.match(r"--\w", word.text) or (hydra and HYDRA_FLAGS.fullmatch(word.text))
+        if flag:
+            key, equals, first = word.text.lstrip("-").partition("=")
+            values = [first] if equals else []
+            most = 0 if equals else len(words)
+            if hydra:
+                most = 1 if HYDRA_FLAGS.fullmatch(word.text) else 0
+            while at < len(words) and most and not re.match(r"--\w", words[at].text):
+                values.append(words[at].text)
+                most -= 1
+                at += 1
+            _read_setting(key, values, word.line, script, reading)
+        elif match := OVERRIDE.fullmatch(word.text):
+            _read_setting(match[1], [match[2]], word.line, script, reading)
+        elif why := script.why(word.text):
+            shown = MARK.sub("…", word.text)[:60]
+            reading.unread.append(Unread(f"'{shown}' is not read: {why}", word.line))
+        elif hydra and word.text.startswith("~"):
+            what = f"{word.text} takes a setting away: not followed"
+            reading.unread.append(Unread(what, word.line, word.text[1:]))
+
+
+def _read_setting(key: str, values: list[str], line: int, script: Script, reading: Reading) -> None:
     """A flag without a value is True, one with several values a list."""
-    if values[:1] == [UNKNOWN]:
-        reading.unread.append(Unread(f"{key} = … has no known value", line, key))
+    if MARK.search(key):
+        what = f"{MARK.sub('…', key)[:60]} is not read: {script.why(key)}"
+        reading.unread.append(Unread(what, line))
         return
-    plain = [scalar(value) for value in values if value != UNKNOWN]
+    for value in values:
+        if why := script.why(value):
+            what = f"{key} = {MARK.sub('…', value)[:60]} is not read: {why}"
+            reading.unread.append(Unread(what, line, key))
+            return
+    plain = [scalar(value) for value in values]
+    if key in CONFIG_FILES and plain:
+        _read_named(plain[0], line, script, reading)
+        return
     reading.entries.append(Entry(key, plain[0] if len(plain) == 1 else plain or True, line))
+
+
+def _read_named(name: Any, line: int, script: Script, reading: Reading) -> None:
+    """The settings of a file that the script itself writes; another file is named as not read.
+
+    They come before those of the command, which override them.
+    """
+    text = script.files.get(str(name))
+    if text is None or MARK.search(text):
+        reading.named.append((str(name), line))
+        return
+    inner = read_yaml(text)
+    reading.entries[:0] = [entry._replace(line=line) for entry in inner.entries]
+    reading.unread += inner.unread

@@ -58,6 +58,7 @@ class Verdict:
         conditional: where another version or fork would change the verdict.
         unread: syntax that was not read, with its line.
         remaining: differences between the framework and ``recipe`` that are known.
+        doubts: why the file may run another loss than this, and what would settle it.
         updates: optimiser steps per rollout; None where the config does not say.
         claim: the recipe that the config goes by; None where it claims none.
     """
@@ -79,11 +80,12 @@ class Verdict:
     conditional: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     remaining: tuple[str, ...] = ()
+    doubts: list[str] = field(default_factory=list)
     updates: float | None = None
     claim: str | None = None
 
     def lines(self) -> list[str]:
-        """The first four lines."""
+        """Advantage, aggregation, clip and KL, a line each."""
         return [
             f"advantage    {self.advantage}",
             f"aggregation  {self.aggregation}",
@@ -92,7 +94,6 @@ class Verdict:
         ]
 
     def __str__(self) -> str:
-        assumed = f" ({self.assumed})" if self.assumed else ""
         blocks = {
             "Not read, so that defaults stand in": self.unread,
             "Left out, since no axis expresses it": self.left_out,
@@ -106,8 +107,9 @@ class Verdict:
             for title, rows in blocks.items()
             if rows
         ]
-        read_as = f"read as {self.framework} {self.version}{assumed}"
-        return "\n".join([*self.lines(), "", self.label, read_as, "", *shown])
+        doubts = "".join(f" ({doubt})" for doubt in (self.assumed, *self.doubts) if doubt)
+        read_as = f"read as {self.framework} {self.version}{doubts}"
+        return "\n".join([read_as, "", *self.lines(), "", self.label, "", *shown])
 
     def bars(self) -> list[str]:
         """The two pushes as bars on one scale."""

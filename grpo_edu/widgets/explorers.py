@@ -23,9 +23,9 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "clip": ClipExplorer,
     "step": StepExplorer,
     "kl": KLExplorer,
-    "tokens": TokenView,
     "dapo": DapoExplorer,
     "stepper": Stepper,
+    "tokens": TokenView,
 }
 
 

@@ -204,7 +204,8 @@ weight_map(
 # %% [markdown]
 # ## 9. Turn it yourself
 #
-# Give all answers reward 1: what do the three do? And with rewards 5, 4, 4, 4? (Static twin: the picture above.)
+# Give all answers reward 1: what do the three do? And with rewards 5, 4, 4, 4? (The buttons know 0 and 1: write
+# `rewards=[5, 4, 4, 4]` into the cell and run it again.) Static twin: the picture above.
 
 # %%
 from grpo_edu.widgets.aggregation import AggregationExplorer

@@ -331,16 +331,17 @@ AdvantageExplorer(
 )
 
 # %% [markdown]
-# And one token, step by step: choose a recipe, a completion and a token, and read the formula with its numbers in place.
+# And one token, step by step, as text and in the stepper. The arrow keys walk from the reward to the push; at each step one
+# factor of the formula lights up, its numbers are put in, and the tokens fill in.
 
 # %%
 from grpo_edu import step_through
-from grpo_edu.widgets.readers import formula_stepper
+from grpo_edu.widgets.stepper import Stepper
 
 step_through(recipe("rloo"), Rollouts.from_lengths([2, 4, 4], rewards=[1, 0, 0]), 0, 0)
 
 # %%
-formula_stepper(recipe="rloo")
+Stepper(["rloo"])
 
 # %% [markdown]
 # Every estimator has a formula card too. Here is the group std, the denominator of GRPO's advantage:

@@ -70,6 +70,15 @@ from grpo_edu.cards import card
 card("gspo")
 
 # %% [markdown]
+# Step through the same loss yourself, beside GRPO: one answer of four tokens whose ratios differ. Stop at "clip or gate": GRPO
+# cuts one token, GSPO cuts the whole answer.
+
+# %%
+from grpo_edu.widgets.stepper import Stepper
+
+Stepper(["grpo", "gspo"])
+
+# %% [markdown]
 # Under CISPO every token keeps its own, capped ratio:
 
 # %%

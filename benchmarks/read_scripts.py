@@ -1,0 +1,249 @@
+"""Launch scripts of cloned repositories: what bash hands to the trainer, and what explain reads.
+
+The truth is bash itself. A script runs in an empty folder without PATH, where every command that
+bash does not have is a stub that records its words. As root the folder is the root of the file
+system and the user is nobody, so that no program and no file can be reached; other users may give
+only scripts that they trust. Compared are all settings that the framework's tables know.
+
+Per repository: scripts (that start a trainer and that bash can run), read fully, settings lost and
+named, lost and unnamed, wrong, refused with a reason, refused without one.
+
+python benchmarks/read_scripts.py FOLDER [--show N] [--smoke]      (--smoke: tests/configs)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from grpo_edu.frameworks.explain import explain
+from grpo_edu.frameworks.programs import FOREIGN, framework_of_keys, program
+from grpo_edu.frameworks.readers import OVERRIDE, read_shell, scalar
+from grpo_edu.frameworks.tables import framework
+
+CONFIGS = Path(__file__).resolve().parent.parent / "tests" / "configs"
+NOBODY = 65534
+SECONDS = 5
+STUB = r"""
+set +u
+record() { printf 'COMMAND\0' >&9; printf '%s\0' "$@" >&9; }
+command_not_found_handle() {
+  case "$1" in
+    bash|sh|zsh) case "$2" in -c|-lc) eval "$3"; return ;; esac ;;
+    dirname|basename|date|pwd|nproc|nvidia-smi|hostname|whoami|tr|cut|sed|awk|grep|wc|head|tail|sort|ls|cat)
+      printf '?'; return 0 ;;
+  esac
+  record "$@"
+  return 0
+}
+exec() { if [ $# -gt 0 ]; then "$@"; builtin exit $?; fi; }
+source() { return 0; }
+.() { return 0; }
+sleep() { return 0; }
+cd() { return 0; }
+env() { while case "$1" in *=*|-*) true ;; *) false ;; esac; do shift; done; "$@"; }
+nohup() { "$@"; }
+cat() { if [ $# -gt 0 ]; then printf '?'; else local l; while IFS= read -r l; do printf '%s\n' "$l"; done; fi; }
+"""
+
+
+class Row(NamedTuple):
+    """One script: what became of it."""
+
+    kind: str  # "full", "named", "unnamed", "wrong", "refused", "refused without a reason"
+    detail: str = ""
+
+
+def words_of(script: str) -> list[list[str]]:
+    """The words of every command that bash would start, in order."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        as_root = os.getuid() == 0
+        _furnish(folder, script, as_root)
+        record = folder / "record"
+        record.touch()
+        record.chmod(0o666)
+        folder.chmod(0o777)
+        start = f"exec 9>>{'/record' if as_root else record}\n"
+        (folder / "stub").write_text(start + STUB, encoding="utf-8")
+        where = "/" if as_root else f"{folder}/"
+        shell = "/bin/bash" if as_root else shutil.which("bash") or "/bin/bash"
+        try:
+            subprocess.run(
+                [shell, f"{where}script.sh"],
+                env={"BASH_ENV": f"{where}stub", "PATH": "/nowhere", "HOME": "/home/x"},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=SECONDS,
+                preexec_fn=(lambda: _enter(folder)) if as_root else None,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            pass
+        parts = record.read_bytes().decode(errors="replace").split("\0")[:-1]
+    commands: list[list[str]] = []
+    for part in parts:
+        if part == "COMMAND":
+            commands.append([])
+        elif commands:
+            commands[-1].append(part)
+    return commands
+
+
+def _enter(folder: Path) -> None:
+    """Make the folder the root of the file system, and the user nobody."""
+    os.chroot(folder)
+    os.chdir("/")
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+def _furnish(folder: Path, script: str, as_root: bool) -> None:
+    """The script in its folder and, for a root of its own, bash with its libraries."""
+    (folder / "script.sh").write_text(script, encoding="utf-8")
+    (folder / "dev").mkdir()
+    (folder / "dev" / "null").touch()
+    (folder / "dev" / "null").chmod(0o666)
+    (folder / "tmp").mkdir()
+    (folder / "tmp").chmod(0o777)
+    if not as_root:
+        return
+    listed = subprocess.run(["ldd", "/bin/bash"], capture_output=True, text=True, check=True).stdout
+    for library in ["/bin/bash", *re.findall(r"(/\S+)", listed)]:
+        target = folder / library.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, target)
+
+
+def settings_of(words: list[str]) -> dict[str, object]:
+    """Key -> value in the words of a command; of a key given twice the last."""
+    settings: dict[str, object] = {}
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if re.match(r"--\w", word):
+            key, equals, first = word[2:].partition("=")
+            values = [first] if equals else []
+            most = 1 if key in ("config-name", "config-path", "config-dir") else len(words)
+            while not equals and at < len(words) and not re.match(r"--\w", words[at]):
+                if len(values) == most:
+                    break
+                values.append(words[at])
+                at += 1
+            plain = [scalar(value) for value in values]
+            settings[key] = plain[0] if len(plain) == 1 else plain or True
+        elif match := OVERRIDE.fullmatch(word):
+            settings[match[1]] = scalar(match[2])
+    return settings
+
+
+def run_of(commands: list[list[str]]) -> tuple[str, list[str]] | None:
+    """The first run of a framework that has tables, and its words; None where there is none."""
+    for words in commands:
+        found = program(words)
+        if found:
+            return found[0], words[words.index(found[1]) + 1 :]
+    for words in commands:
+        if any(
+            re.fullmatch(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)|uv|ray", w)
+            for w in words
+        ):
+            try:
+                name = framework_of_keys(settings_of(words))
+            except ValueError:
+                name = "foreign"
+            if name:
+                return name, words
+    return None
+
+
+def compared(text: str) -> Row | None:
+    """One script; None where it starts no trainer, or bash cannot run it with stubs."""
+    run = run_of(words_of(text))
+    if run is None:
+        return None
+    name, words = run
+    try:
+        verdict = explain(text if "\n" in text else text + "\n")
+    except (ValueError, KeyError) as error:
+        foreign = name in FOREIGN or name == "foreign"
+        return Row(
+            "refused" if str(error) else "refused without a reason",
+            f"{name}{' (another program)' if foreign else ''}: {error}"[:150],
+        )
+    except Exception as error:  # counted, never hidden
+        return Row("refused without a reason", f"{type(error).__name__}: {error}")
+    if name in FOREIGN or name == "foreign" or verdict.framework != name:
+        return Row("another program", f"{name} read as {verdict.framework}")
+    table = framework(name)
+    names = table.names()
+    truth = _known(settings_of(words), names)
+    reading = read_shell(text)
+    ours = _known({entry.key: entry.value for entry in reading.entries}, names)
+    unread = {row.key for row in reading.unread}
+    blanket = any(not row.key and row.line for row in reading.unread)
+    lost = [key for key, value in truth.items() if ours.get(key, _NONE) != value]
+    lost += [key for key in ours if key not in truth]
+    lost_names = {names.get(key, names.get(key.replace("-", "_"))) for key in unread}
+    unnamed = [k for k in lost if k not in lost_names and not (k not in ours and blanket)]
+    if unnamed:
+        rows = [f"{k}: bash {truth.get(k)!r}, here {ours.get(k)!r}" for k in unnamed]
+        return Row("unnamed", "; ".join(rows)[:300])
+    return Row("named", ", ".join(lost)) if lost else Row("full")
+
+
+_NONE = object()
+
+
+def _known(settings: dict[str, object], names: dict[str, str]) -> dict[str, object]:
+    known = {}
+    for key, value in settings.items():
+        name = names.get(key) or names.get(key.replace("-", "_"))
+        if name:
+            known[name] = value
+    return known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=CONFIGS)
+    parser.add_argument("--show", type=int, default=0, help="that many scripts of each fault")
+    parser.add_argument("--smoke", action="store_true", help="tests/configs; every script in full")
+    args = parser.parse_args()
+    folder = CONFIGS if args.smoke else args.folder
+    below = sorted(path for path in folder.iterdir() if path.is_dir())
+    kinds = ("full", "named", "unnamed", "another program", "refused", "refused without a reason")
+    print(f"{'repository':34} scripts  run by bash  " + "  ".join(kinds))
+    worst: Counter[str] = Counter()
+    for repository in below or [folder]:
+        scripts = sorted(repository.rglob("*.sh"))
+        counts: Counter[str] = Counter()
+        shown: list[str] = []
+        for script in scripts:
+            row = compared(script.read_text(encoding="utf-8", errors="replace"))
+            if row is None:
+                continue
+            counts[row.kind] += 1
+            if row.kind != "full" and sum(kind.startswith(row.kind) for kind in shown) < args.show:
+                shown.append(f"{row.kind}  {script.relative_to(folder)}: {row.detail}")
+        worst += counts
+        total = sum(counts.values())
+        numbers = "  ".join(f"{counts[kind]:{len(kind)}d}" for kind in kinds)
+        print(f"{repository.name:34} {len(scripts):7d}  {total:11d}  {numbers}", flush=True)
+        print(*(f"    {line}" for line in shown), sep="\n" if shown else "", flush=True)
+    if args.smoke and worst["full"] != sum(worst.values()):
+        raise SystemExit("not every script of tests/configs is read fully")
+
+
+if __name__ == "__main__":
+    main()
