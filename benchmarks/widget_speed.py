@@ -60,6 +60,7 @@ IN_BROWSER = {
     "token view": ("texts import TokenView as f", "f()", "token"),
     "run viewer": ("texts import RunViewer as f", "f('run')", "recorded step"),
     "DAPO": ("dapo import DapoExplorer as f", "f()", "eps high"),
+    "toy player": ("toy import ToyPlayer as f", "f()", "step"),
     "KL": ("kl import KLExplorer as f", "f()", "policy: probability of action 1"),
     "stepper": (
         "stepper import Stepper as f",
@@ -73,7 +74,6 @@ IN_PYTHON = {
         "f()",
         "tokens of the last completion",
     ),
-    "toy player": ("labs import toy_player as f", "f()", "step"),
 }
 WATCH = """() => {
   const picture = document.querySelector(".grpo-explorer .picture");

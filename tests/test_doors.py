@@ -359,7 +359,11 @@ def good():
         },
         "grpo_edu.widgets.kl.KLExplorer": {"p": 0.7, "q": 0.3, "beta": 1.0},
         "grpo_edu.widgets.labs.accumulation_lab": {},
-        "grpo_edu.widgets.labs.toy_player": {},
+        "grpo_edu.widgets.toy.ToyPlayer": {
+            "recipes": ["grpo"],
+            "mode": "environment",
+            "right": 0.3,
+        },
         "grpo_edu.widgets.updates.reuse_lab": {},
         "grpo_edu.widgets.texts.TokenView": {
             "rollouts": rollouts(tokens=[["a", "b", "c"]] * 2, prompts=["p", "q"]),

@@ -44,6 +44,7 @@ from grpo_edu.widgets.explorers import EXPLORERS
 from grpo_edu.widgets.kl import KLExplorer
 from grpo_edu.widgets.step import STEPPED, StepExplorer
 from grpo_edu.widgets.stepper import PRESETS, Stepper
+from grpo_edu.widgets.toy import ToyPlayer
 
 NODE = shutil.which("node")
 RUN = """
@@ -761,6 +762,20 @@ def test_dapo_shows_one_change_at_a_time_with_the_librarys_numbers():
     titles = [explorer.figure().get_suptitle() for explorer in turned]
     assert "may rise to 0.0128, one at .5 to 0.64" in titles[0]
     assert len(set(titles)) == len(titles)
+
+
+def test_the_toy_starts_where_lengths_are_equal_and_grpo_lengthens_the_wrong_ones():
+    player = ToyPlayer(["grpo", "rloo"])
+    states = [state_of(player, step=step) for step in (0, 31, 60)]
+    start, middle, end = (got["now"] for got in javascript(states, ToyPlayer))
+    assert start["length_right"] == pytest.approx(start["length_wrong"], rel=1e-12)
+    assert end["length_wrong"] > 1.5 * end["length_right"]
+    table, _ = player.trained["grpo"]
+    at_30 = table[table["step"] == 30]  # every second step is recorded
+    assert middle["pass_rate"] == pytest.approx(at_30["pass_rate"].mean(), rel=1e-12)
+    assert "grpo, step 0" in player.figure().get_suptitle()
+    with pytest.raises(ValueError, match="recipes has 'ppo': expected names out of grpo"):
+        ToyPlayer(["ppo"])
 
 
 def test_a_preset_sets_its_traits_and_an_unknown_one_is_refused():

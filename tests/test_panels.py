@@ -10,7 +10,7 @@ pytest.importorskip("anywidget", reason="the panels need anywidget")
 from grpo_edu import Rollouts, recipe
 from grpo_edu.completions import read_completions
 from grpo_edu.widgets import labs, texts
-from grpo_edu.widgets.panel import Panel, choice, player, slider, tick
+from grpo_edu.widgets.panel import Panel, choice, slider, tick
 
 
 def text_of(panel):
@@ -30,7 +30,6 @@ def test_a_control_draws_anew_and_an_error_takes_the_place_of_the_picture_until_
             "n": slider("n", 1, 4, 1, 1),
             "word": choice("word", ["a", "b"], "a"),
             "sure": tick("sure"),
-            "play": player("n", "n"),
         },
     )
     assert (panel.content, panel.error) == ("<p>&lt;a&gt; 10 False</p>", "")
@@ -71,16 +70,6 @@ def test_local_weights_by_hand():
     rollouts = Rollouts.from_lengths([2, 6], [1, 0])
     weight = labs.local_weight(recipe("dapo(step)"), rollouts, labs.split(2, 2))
     assert weight.tolist() == pytest.approx([1 / 4, 1 / 12], rel=1e-15)
-
-
-def test_the_toy_starts_where_lengths_are_equal_and_grpo_lengthens_the_wrong_ones():
-    panel = labs.toy_player()
-    assert panel.error == ""
-    start = text_of(panel)
-    assert start.split("right ")[1].split(" ")[0] == start.split("wrong ")[1]
-    panel.set(step=labs.STEPS)
-    end = text_of(panel)
-    assert float(end.split("wrong ")[1]) > 1.5 * float(end.split("right ")[1].split(" ")[0])
 
 
 def test_only_recipes_whose_fields_are_there_are_offered():

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 
 pytest.importorskip("anywidget", reason="the explorer needs anywidget")
 
@@ -41,6 +42,22 @@ def test_the_pushes_on_the_text_are_the_librarys_with_holes_in_the_mask_and_unsc
         for i, pushes in enumerate(panel["pushes"]):
             expected = want.token[i][rollouts.mask[i]].tolist()
             assert pushes == pytest.approx(expected, rel=1e-12, abs=1e-16), (name, i)
+
+
+def test_behind_a_hole_in_the_mask_a_token_keeps_its_own_factors():
+    rollouts = with_texts(batch(3, groups=2, width=7, kind="real", spread=0.5))
+    mask = torch.ones_like(rollouts.mask)
+    mask[:, 2] = False
+    view = TokenView(replace(rollouts, mask=mask), ["cispo", "cispo"])
+    want = Push.of("cispo", view.rollouts)
+    states = [view.state() | {"completion": 1, "token": t} for t in range(7)]
+    for t, got in enumerate(javascript(states, TextExplorer)):
+        (panel,) = got["panels"]
+        if t == 2:
+            assert panel["chosen"] is None
+            continue
+        for name, value in want.factors.items():
+            assert panel["chosen"][name] == pytest.approx(value[1, t].item(), rel=1e-12), (t, name)
 
 
 def test_the_chosen_completion_is_drawn_alone_or_with_the_answers_to_its_prompt():

@@ -1,5 +1,5 @@
-"""Explorers, labs and readers: pictures with their own controls. All need anywidget.
+"""Explorers and labs: pictures with their own controls. All need anywidget.
 
 The explorers (``explorers``) compute in the browser and work in a saved page without a kernel; the
-labs and readers draw in Python for every move of a control.
+labs draw in Python for every move of a control.
 """

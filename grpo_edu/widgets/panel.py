@@ -1,5 +1,5 @@
 """A panel: native controls in the browser, a picture made in Python for every change. The base of
-the labs and readers.
+the labs.
 
 Native controls, since ipywidgets' sliders do not answer to arrow keys in Notebook 7 and carry no
 name for a screen reader.
@@ -16,7 +16,7 @@ from typing import Any
 
 import traitlets as tr
 
-from ..plots.style import Picture, new_figure
+from ..plots.style import Picture
 from .base import Explorer, script
 
 Control = dict[str, Any]
@@ -42,22 +42,16 @@ def tick(label: str, value: bool = False) -> Control:
     return {"kind": "tick", "label": label, "value": value}
 
 
-def player(label: str, of: str) -> Control:
-    """A button that plays the slider named ``of``, and pauses it."""
-    return {"kind": "play", "label": label, "of": of, "value": False}
-
-
 class Panel(Explorer):
     """Controls, and what ``draw`` makes of their values. An error takes the place of the picture,
     with its message. From a move of a control until the answer of the kernel the browser says
     "computing" and dims the old picture.
 
     Args:
-        draw: called with one keyword per control (players aside) whenever a value changes; gives
+        draw: called with one keyword per control whenever a value changes; gives
             one part or a list: a ``Picture``, an object with ``_repr_html_``, a text, or a tuple of
             parts to be set side by side.
-        controls: by keyword, of ``slider``, ``choice``, ``tick``, ``player``.
-        limits: the largest value of some sliders, from the values of the others; None: they stay.
+        controls: by keyword, of ``slider``, ``choice``, ``tick``.
     """
 
     SHOWN = ("values",)
@@ -69,14 +63,8 @@ class Panel(Explorer):
     error = tr.Unicode().tag(sync=True)
     drawn = tr.Int(0).tag(sync=True)
 
-    def __init__(
-        self,
-        draw: Callable[..., Any],
-        controls: Mapping[str, Control],
-        limits: Callable[[dict[str, Any]], dict[str, int]] | None = None,
-    ) -> None:
+    def __init__(self, draw: Callable[..., Any], controls: Mapping[str, Control]) -> None:
         self._draw = draw
-        self._limits = limits
         self._parts = []
         super().__init__(
             controls=[{"key": key, **control} for key, control in controls.items()],
@@ -101,35 +89,18 @@ class Panel(Explorer):
     def redraw(self, _: Any = None) -> None:
         """Picture or error, from the values as they are."""
         with _no_collection(), self.hold_sync(), self.hold_trait_notifications():
-            self.values, self._parts, self.error = self._answer()
+            self._parts, self.error = self._answer()
             self.content = "".join(map(_html, self._parts))
             self.drawn_for = self.values
             self.drawn += 1
 
-    def _answer(self) -> tuple[dict[str, Any], list[Any], str]:
-        """The values inside their limits, the parts of the picture, and what went wrong."""
-        players = {control["key"] for control in self.controls if control["kind"] == "play"}
+    def _answer(self) -> tuple[list[Any], str]:
+        """The parts of the picture, and what went wrong: the reader sees it in their place."""
         try:
-            values = self._limited(dict(self.values))
-            parts = self._draw(
-                **{key: value for key, value in values.items() if key not in players}
-            )
-        except (
-            Exception
-        ) as wrong:  # whatever went wrong, the reader sees it where the picture would be
-            return dict(self.values), [], f"{type(wrong).__name__}: {wrong}"
-        return values, parts if isinstance(parts, list) else [parts], ""
-
-    def _limited(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values with every slider inside its limit; the limits are told to the sliders."""
-        if self._limits is None:
-            return values
-        limits = self._limits(values)
-        self.controls = [{**c, "max": limits.get(c["key"], c.get("max"))} for c in self.controls]
-        return {
-            key: min(value, limits[key]) if key in limits else value
-            for key, value in values.items()
-        }
+            parts = self._draw(**self.values)
+        except Exception as wrong:
+            return [], f"{type(wrong).__name__}: {wrong}"
+        return parts if isinstance(parts, list) else [parts], ""
 
     def figure(self) -> Any:
         """The picture; where there is only text, a picture of it."""
@@ -174,6 +145,7 @@ def text_picture(text: str) -> Picture:
     lines = text.splitlines()
     if not lines:
         raise ValueError("there is no text to draw.")
-    figure = new_figure(min(16.0, 0.4 + 0.085 * max(map(len, lines))), 0.2 + 0.142 * len(lines))
+    size = (min(16.0, 0.4 + 0.085 * max(map(len, lines))), 0.2 + 0.142 * len(lines))
+    figure = Picture(figsize=size)
     figure.text(0.01, 0.99, text, va="top", ha="left", family="monospace", fontsize=8)
     return figure

@@ -205,7 +205,7 @@ class RunViewer(TextExplorer):
         )
 
 
-def _specs(losses: Mapping[str, Recipe]) -> dict[str, dict[str, str]]:
+def _specs(losses: Mapping[str, Recipe]) -> dict[str, dict[str, Any]]:
     """What is written of each recipe: its name, and the formula of each factor."""
     return {
         name: {"label": look(loss.name).label, "formula": _formulas(loss)}

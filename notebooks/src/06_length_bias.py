@@ -182,11 +182,9 @@ last_step(
 )
 
 # %%
-from grpo_edu.widgets.labs import toy_player
+from grpo_edu.widgets.toy import ToyPlayer
 
-played = toy_player()
-played.set(step=40)
-played
+ToyPlayer(["grpo", "dr_grpo", "dapo"], step=40)
 
 # %% [markdown]
 # ## 8. Would it appear anyway?

@@ -357,26 +357,33 @@ const legend = (largest, relative) => `<span>pushed down</span>
   <span class="soft">${relative ? RELATIVE : "push per token"},
   one colour scale for all panels; exact</span>`;
 
-const frame = (s, good, largest, count) => {
-  const at = tokenOf(s);
+// The places that are filled at every draw; they stay while the recipes stay.
+function frame(s) {
   const sections = s.recipes.map((name) => {
     const { label, formula } = s.specs[name];
     return `<section data-recipe="${escaped(name)}"><h4>${escaped(label)}
       <span class="soft">W = ${escaped(formula)}</span></h4><div class="plot"></div></section>`;
   });
-  return `<div class="above"><p class="moved"><b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}.
-    <span class="soft aside">Drag a bar or a cell up or down: it changes the token's probability. Drag the
-    end of a strip: it changes the length.</span></p><div class="tokens"></div>
-    <div class="legend">${good.length ? legend(largest, s.relative) : ""}</div></div>
-    <div class="panels" style="--count: ${count > 3 ? 2 : count}">${sections.join("")}</div>`;
-};
+  const count = sections.length > 3 ? 2 : sections.length;
+  return `<div class="above"><p class="moved"></p><div class="tokens"></div>
+    <div class="legend"></div></div>
+    <div class="panels" style="--count: ${count}">${sections.join("")}</div>`;
+}
 
-function drawPlots(root, s, results, largest, id) {
+const HOW = `<span class="soft aside">Drag a bar or a cell up or down: it changes the token's
+  probability. Drag the end of a strip: it changes the length.</span>`;
+
+function fill(root, s, results, largest, id) {
   const good = results.filter((r) => !r.error);
   const plots = [...root.querySelectorAll(".plot")];
-  const widths = plots.map((plot) => Math.max(300, Math.floor(plot.clientWidth)));
   const tokens = root.querySelector(".tokens");
-  tokens.innerHTML = bars(s, Math.max(300, Math.min(980, tokens.clientWidth)));
+  const widths = plots.map((plot) => Math.max(300, Math.floor(plot.clientWidth)));
+  const room = Math.max(300, Math.min(980, tokens.clientWidth)); // every width before any change
+  const at = tokenOf(s);
+  root.querySelector(".moved").innerHTML =
+    `<b>Completion ${named(s, at[0])}, token ${at[1] + 1}:</b> ${moved(s, at)}. ${HOW}`;
+  root.querySelector(".legend").innerHTML = good.length ? legend(largest, s.relative) : "";
+  tokens.innerHTML = bars(s, room);
   plots.forEach((plot, k) => {
     const r = results[k];
     const size = { width: widths[k], largest, id: `${id}-${k}`, reached: r === good[0] };
@@ -398,9 +405,12 @@ function draw(root, s, results, id) {
   const scale = (r) => (s.relative && r.total ? 100 / r.total : 1);
   const sizes = good.map((r) => Math.max(...r.push.flat().map(Math.abs)) * scale(r));
   const largest = Math.max(0, ...sizes);
+  const picture = root.querySelector(".picture");
+  const shape = JSON.stringify(s.recipes);
   keepingFocus(root, () => {
-    root.querySelector(".picture").innerHTML = frame(s, good, largest, results.length);
-    drawPlots(root, s, results, largest, id);
+    if (picture.dataset.shape !== shape || !picture.firstChild) picture.innerHTML = frame(s);
+    picture.dataset.shape = shape;
+    fill(root, s, results, largest, id);
   });
   root.querySelector(".table").innerHTML = table(good, s);
 }

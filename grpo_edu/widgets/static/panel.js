@@ -1,16 +1,14 @@
 // A panel: native controls here, the picture made in Python. A value goes there, a picture or an
 // error comes back.
 
-import { attributes, bar, explorer, select, slider, tick } from "./shared.js";
+import { bar, explorer, select, slider, tick } from "./shared.js";
 
-const REST = 150; // ms between the steps of a player
 const PATIENCE = 8000; // ms after which a panel says that it needs a kernel
 
 function control(c) {
   if (c.kind === "range")
     return slider(c.key, c.label, `min="${c.min}" max="${c.max}" step="${c.step}"`);
   if (c.kind === "tick") return tick(c.key, c.label);
-  if (c.kind === "play") return `<button type="button" ${attributes(c.key, c.label)}></button>`;
   return select(c.key, c.label, c.options);
 }
 
@@ -20,11 +18,6 @@ const controls = (s) => bar(...s.controls.map(control));
 function shown(key, s) {
   const c = controlOf(s, key);
   const value = s.values[key];
-  if (c.kind === "play")
-    return {
-      value: value ? "❚❚ pause" : "▶ play",
-      label: value ? `pause: ${c.label}` : `play: ${c.label}`,
-    };
   return { value, max: c.kind === "range" ? c.max : undefined };
 }
 
@@ -33,7 +26,6 @@ function changes(key, s) {
   if (!c) return undefined;
   const read = (input) => {
     if (c.kind === "tick") return input.checked;
-    if (c.kind === "play") return !s.values[key];
     return c.kind === "range" ? Number(input.value) : input.value;
   };
   return (input) => ({ values: { ...s.values, [key]: read(input) } });
@@ -44,29 +36,12 @@ function answer(s) {
   return s.content;
 }
 
-// While a player runs, the next step follows when the picture of the last one has come.
-function play(root, s) {
-  const c = s.controls.find((one) => one.kind === "play");
-  if (!c) return;
-  clearTimeout(root.next);
-  const of = root.querySelector(`[data-key="${c.of}"]`);
-  if (s.values[c.key])
-    root.next = setTimeout(() => {
-      if (!root.isConnected) return;
-      if (Number(of.value) >= Number(of.max))
-        return root.querySelector(`[data-key="${c.key}"]`).click();
-      of.stepUp();
-      of.dispatchEvent(new Event("input", { bubbles: true }));
-    }, REST);
-}
-
 function draw(root, s, content) {
   const picture = root.querySelector(".picture");
   root.querySelector("details").hidden = true;
   if (root.drawn !== s.drawn) {
     picture.innerHTML = content;
     root.drawn = s.drawn;
-    play(root, s);
   }
 }
 

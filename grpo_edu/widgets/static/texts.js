@@ -71,8 +71,8 @@ function largestOf(values) {
 }
 
 /* {step, i, t, rows, panels, largest}: the step and the token that are chosen, the completions that
-   are shown, and of each recipe {name, recipe, pushes [i][k], unit}: drawn is
-   push times `unit`. */
+   are shown, and of each recipe {name, recipe, pushes [i][k], unit, chosen}: drawn is
+   push times `unit`; `chosen` has the factors of the token, null where it is not trained. */
 export function answer(s) {
   const step = s.steps[s.index];
   need(step !== undefined, "index", s.index, `at most ${s.steps.length - 1}`);
@@ -82,7 +82,8 @@ export function answer(s) {
   const panels = [...new Set([s.left, s.right])].map((name) => {
     const recipe = step.recipes[name];
     const unit = s.relative ? 1 / (recipe.total || 1) : 1;
-    return { name, recipe, unit, pushes: pushesOf(step, recipe) };
+    const chosen = isTrained(step, i, t) ? factorsOf(recipe, i, placeOf(step, i, t)) : null;
+    return { name, recipe, unit, chosen, pushes: pushesOf(step, recipe) };
   });
   const drawn = panels.flatMap(({ pushes, unit }) => pushes.flat().map((x) => x * unit));
   const rows = s.whole ? all.filter((j) => step.group[j] === step.group[i]) : [i];
@@ -129,11 +130,10 @@ function ledgerOf(s, { step, i, t, panels }, narrow) {
   const text = escaped(JSON.stringify(step.tokens[i][t] ?? ""));
   const title = `<h4>token ${t} of completion ${i}: <code>${text}</code></h4>`;
   if (!isTrained(step, i, t)) return `${title}<p>It is not trained, so it has no push.</p>`;
-  const k = placeOf(step, i, t);
-  const found = panels.map(({ recipe }) => {
-    const factors = factorsOf(recipe, i, k);
-    return { ...factors, share: factors.push / (recipe.total || 1) };
-  });
+  const found = panels.map(({ recipe, chosen }) => ({
+    ...chosen,
+    share: chosen.push / (recipe.total || 1),
+  }));
   const names = Object.keys(COLUMNS).filter((name) => found.some((f) => f[name] !== undefined));
   const head = (name) => `<th scope="${narrow ? "row" : "col"}">${COLUMNS[name]}</th>`;
   const label = ({ name }) =>
