@@ -52,7 +52,7 @@ SCRIPTS = {
     "heredocs": 'A=5\nrun "$(cat <<EOF\nx: $A\n  y: ${B:-6}\nEOF\n)"\nrun "$(cat <<\'EOF\'\nx: $A\nEOF\n)"',
     "a command in a heredoc": 'A=5\nread -r -d "" C <<EOF\nrun --a 1 \\\n  --b $A\nEOF\n$C',
     "echo and printf": 'f() { echo "a $1"; }\nrun "$(f 1)" $(echo x y) "$(printf %s z)"',
-    "several commands": "other --x 1 &\nrun a=1 \\\n  b=2 &\nwait\nA=1 run c=3 | tee log\n(run d)\nrun e > out 2>&1",
+    "several commands": "other --x 1 &\nwait\nrun a=1 \\\n  b=2 &\nwait\nA=1 run c=3 | tee log\n(run d)\nrun e > out 2>&1",
     "a comment in a command": "run a=1 \\\n  # note\n  b.c=2",
     "braces": "for i in {1..3}; do run $i; done\nrun a{b,c} '{x,y}'",
     "while": "A=0\nwhile [ $A -lt 3 ]; do A=$((A + 1)); [ $A -eq 2 ] && continue; run $A; done",

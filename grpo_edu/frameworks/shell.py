@@ -98,6 +98,8 @@ class Script(Words):
         """Run a statement in thought; its status, None where that is not known."""
         self.steps += 1
         if self.steps > MAX_STEPS:
+            what = f"the script takes more than {MAX_STEPS:,} steps: the rest is not read"
+            self.notes = [Unread(what, line_of(node))]
             raise Leave("exit")
         match node.type:
             case "comment" | "heredoc_body" | "heredoc_redirect" | "file_redirect":
@@ -166,6 +168,7 @@ class Script(Words):
 
     def _either(self, ways: list[Callable[[], Any]], reason: str) -> None:
         """Walk several ways of which one is taken: what they have in common stays known."""
+        self.steps += 10  # the ways are compared
         before = self.state()
         ends = []
         self.conditions.append(reason)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 MARK = re.compile("\0(\\d+)\0")  # an unknown part; the number is that of its reason
 MAX_CHARACTERS = 4000  # of one word or value
+MAX_CUT = 300  # of a text that a pattern cuts
 MAX_WORDS = 2000  # of one array
 PARAMETER = re.compile(r"\$?\{?([#!]?)(\w+|[@*#?$!-])(?:\[(.*?)\])?(.*?)\}?", re.S)
 OPERATOR = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|:|@")
@@ -71,6 +72,7 @@ class Words:
         self.variables: dict[str, Value] = {}
         self.arguments: list[Word] | None = None  # None: those of the user, taken as none
         self.reasons: list[str] = []
+        self.numbers: dict[str, int] = {}  # of the reasons
         self.unset: set[int] = set()  # the reasons that only say "not set in this file"
 
     def substitution(self, node: Any) -> str:
@@ -81,9 +83,10 @@ class Words:
 
     def unknown(self, reason: str) -> str:
         """A mark in place of a text that cannot be known."""
-        if reason not in self.reasons:
+        if reason not in self.numbers:
+            self.numbers[reason] = len(self.reasons)
             self.reasons.append(reason)
-        return f"\0{self.reasons.index(reason)}\0"
+        return f"\0{self.numbers[reason]}\0"
 
     def why(self, text: str) -> str:
         """The reason of the first unknown part of a text; empty where all is known."""
@@ -305,6 +308,8 @@ class Words:
     def _cut(self, sign: str, operand: list[Piece], words: list[Word], whole: str) -> list[Word]:
         """``#pattern``, ``%pattern``, ``/old/new``, ``^^``, ``,,`` or ``:offset:length``."""
         given = "".join(_joined(piece).text for piece, _ in operand)
+        if any(len(word.text) > MAX_CUT for word in words) and sign != ":":
+            given = self.unknown(f"a text of more than {MAX_CUT} characters is cut")
         if sign == ":":
             numbers = [int(part) for part in re.findall(r"-?\d+", given)]
             start, *length = numbers or [0]
