@@ -71,7 +71,8 @@ function draw(root, s, { lines }, id) {
     <section data-panel="objective"><h4>objective<span class="soft">where the ratio is detached:
     the function whose slope is the gradient</span></h4><div class="plot"></div></section>
     <section data-panel="gradient"><h4>gradient
-    <span class="soft">∂/∂log π = A · ratio · gate</span></h4><div class="plot"></div></section></div>
+    <span class="soft">∂/∂log π = A · ratio · gate</span></h4>
+    <div class="plot"></div></section></div>
     <p class="soft">exact, one token, A = ${signed(s.advantage)}</p>`;
   const x = {
     values: GRID,

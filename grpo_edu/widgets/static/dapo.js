@@ -106,7 +106,8 @@ export function answer(state) {
 function drawPlots(picture, s, plots, id) {
   const sections = plots.map(
     ({ title, more }) =>
-      `<section><h4>${title}<span class="soft">${more}</span></h4><div class="plot"></div></section>`,
+      `<section><h4>${title}<span class="soft">${more}</span></h4>` +
+      `<div class="plot"></div></section>`,
   );
   picture.querySelector(".panels").innerHTML = sections.join("");
   [...picture.querySelectorAll(".plot")].forEach((plot, k) => {

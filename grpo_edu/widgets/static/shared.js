@@ -183,7 +183,7 @@ function chart({ width, height = 250, x, y, lines, now, title, id }) {
     ${svgText(left + w / 2, height - 8, "middle", escaped(x.label))}</svg>`;
 }
 
-/* Signed bars that lie, one per line, on one scale. `lines`: [{name, value, text, gap}], the text in
+/* Signed bars that lie, one per line, on one scale. `lines`: [{name, value, text, gap}], text in
    place of the number, a gap above; `marks`: [{name, value}], lines across all bars; `names`: room
    for the names. */
 function barsOf({ width, lines, marks, title, names: left = 150 }) {

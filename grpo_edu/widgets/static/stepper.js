@@ -381,9 +381,9 @@ const otherScale = ({ at, centred, A }) => ({
 
 const direction = (A, whom) =>
   ({
-    1: `A > 0: ${whom} will be pushed up, made more likely.`,
-    "-1": `A < 0: ${whom} will be pushed down, made less likely.`,
-    0: `A = 0: ${whom} will not be pushed at all.`,
+    1: `A > 0: the reward asks to make ${whom} more likely.`,
+    "-1": `A < 0: the reward asks to make ${whom} less likely.`,
+    0: `A = 0: the reward asks for nothing from ${whom}.`,
   })[Math.sign(A)];
 const ADVANTAGE_STEPS = {
   given: ({ A, who, t }) => ({
@@ -451,7 +451,7 @@ const oneRatio = (c) => ({
   math: geometricText(c),
   say:
     `There is one ratio for the whole answer: the geometric mean of its ${c.length} token ` +
-    `ratios. All its tokens share it.`,
+    `ratios (they stand in the boxes now). All its tokens share it.`,
 });
 const RATIO_STEPS = {
   gspo: oneRatio,
@@ -509,6 +509,14 @@ const keptText = (side, whose, who) =>
     ? `The ${whose} is inside the band of the clip: ${who} the gradient.`
     : `The ${whose} is outside the band of the clip, but the push leads back into it: ${who} the ` +
       `gradient.`;
+// Why there is a clip, and why the limits of one ratio per answer are so small; there is no room
+// for it in a small frame.
+function whyClip({ s, spec }) {
+  if (s.compact) return "";
+  const small = " A mean over many tokens moves little, so its limits are this small.";
+  const whole = spec.surrogate.name.startsWith("gspo");
+  return ` The clip keeps one batch from moving the policy too far.${whole ? small : ""}`;
+}
 const gateText = (c, left, side) =>
   `${left} ${side.relation}, ${signText(c.A)} → g = ${number(c.at(c.gate))}`;
 
@@ -517,7 +525,7 @@ function wholeGate(c) {
   const whose = "ratio of the whole answer";
   const outcome =
     `All ${c.length} tokens share this one ratio, so all ${c.length} get gate 0: ` +
-    `also those whose own probability did not change.`;
+    `also those whose own probability did not change.${whyClip(c)}`;
   return {
     math: gateText(c, RATIO_STEPS[c.spec.surrogate.name](c).math, side),
     say: side.cut
@@ -529,7 +537,9 @@ function tokenGate(c) {
   const side = sideOf(c.at(c.ratio), c.A, c.spec.surrogate);
   const capped = c.A < 0 && c.at(c.ratio) > c.spec.surrogate.cap;
   const whose = `ratio of token ${c.t + 1}`;
-  const outcome = `Only this token gets gate 0: the other tokens of ${c.who} have their own ratios.`;
+  const outcome =
+    `Only this token gets gate 0: the other tokens of ${c.who} have ratios of their ` +
+    `own.${whyClip(c)}`;
   const text = side.cut
     ? cutText(c, side, whose, outcome)
     : keptText(side, whose, "the token keeps");
@@ -723,8 +733,8 @@ const STEPS = {
         `${factors.map(([name]) => name).join(" · ")}${c.spec.kl ? " + KL" : ""} = ` +
         `${factors.map(([, v]) => inKl(v)).join(" · ")}${kl} = ${digits(x)}`,
       say:
-        `The push says how hard this step changes the log-probability of token ${c.t + 1}: up ` +
-        `where it is positive, down where it is negative. ${pushed(c, x)}`,
+        `The push says how hard this training step pushes the probability of token ` +
+        `${c.t + 1}: up where it is positive, down where it is negative. ${pushed(c, x)}`,
     };
   },
   share: (c) => ({
@@ -735,7 +745,7 @@ const STEPS = {
     say:
       c.total > 0
         ? `The sizes of all pushes of the step add up to ${digits(c.total)}. The tokens of ` +
-          `${c.who} have ${percent(tidy(sum(c.share[c.i])))} of it.`
+          `${c.who} have ${percent(tidy(sum(c.share[c.i])))} of it (minus: pushed down).`
         : "No token of this step is pushed.",
   }),
 };
@@ -786,9 +796,10 @@ function soFar(r, stage, i, t) {
 }
 
 // The number that a token shows at a stage; nothing before the advantage.
-function cellText(r, stage, i, t) {
+function cellText(r, s, stage, i, t) {
   if (!reached(stage, "advantage") || !r[stage]) return "";
-  const x = tidy(r[stage][i][t]);
+  const token = stage === "ratio" && ONE_S.includes(r.spec.surrogate.name);
+  const x = tidy(token ? s.new[i][t] / s.old[i][t] : r[stage][i][t]);
   if (stage === "share") return percent(x).replace(" ", "");
   if (x !== 1 && Math.abs(x - 1) < 0.1) return x.toFixed(3).replace(/^0\./, ".");
   const size = Math.abs(x);
@@ -841,7 +852,7 @@ function facts(r, s, stage, i) {
 function cutNote(r, s, stage, i) {
   if (!reached(stage, "gate")) return "";
   const cut = r.gate[i].flatMap((_, t) => (isCut(r, i, t) ? [t + 1] : []));
-  if (cut.length === 0) return "";
+  if (cut.length === 0) return keptNote(r, s, i);
   const c = contextOf(r, { ...s, token: [i, cut[0] - 1] });
   if (ONE_S.includes(r.spec.surrogate.name) && r.spec.surrogate.name !== "gmpo") {
     const { relation } = sideOf(c.at(c.ratio), c.A, r.spec.surrogate);
@@ -849,6 +860,18 @@ function cutNote(r, s, stage, i) {
     return `whole answer cut<span class="because">${escaped(because)}</span>`;
   }
   return `cut: token ${and(cut)}`;
+}
+
+// Why an answer whose one ratio is outside the band is not cut; nothing where it is inside.
+function keptNote(r, s, i) {
+  const { name } = r.spec.surrogate;
+  if (!ONE_S.includes(name) || name === "gmpo" || tidy(r.advantage[i][0]) === 0) return "";
+  const c = contextOf(r, { ...s, token: [i, 0] });
+  const { relation, inside } = sideOf(c.at(c.ratio), c.A, r.spec.surrogate);
+  if (inside) return "";
+  const way = c.A > 0 ? "rise" : "fall";
+  const because = `: s = ${digits(c.at(c.ratio))} ${relation}, but ${signText(c.A)}`;
+  return `not cut<span class="because">${escaped(because)}: only a ${way} is cut</span>`;
 }
 
 function strip(r, s, stage, largest) {
@@ -859,7 +882,7 @@ function strip(r, s, stage, largest) {
     const cut = reached(stage, "gate") && isCut(r, i, t);
     const label =
       `${r.name}: answer ${i + 1}, token ${t + 1}: ` +
-      `${cellText(r, stage, i, t) || "nothing yet"}${cut ? ", cut" : ""}`;
+      `${cellText(r, s, stage, i, t) || "nothing yet"}${cut ? ", cut" : ""}`;
     const early = !reached(stage, "advantage");
     const classes = `cell${here ? " here" : ""}${cut ? " cut" : ""}${early ? " ahead" : ""}`;
     return (
@@ -868,7 +891,7 @@ function strip(r, s, stage, largest) {
       data-push="${r.push[i][t]}" style="background-color: ${colour(
         x,
         largest,
-      )}"><span>${cellText(r, stage, i, t)}</span></button>`
+      )}"><span>${cellText(r, s, stage, i, t)}</span></button>`
     );
   };
   return s.old

@@ -76,7 +76,7 @@ function draw(root, s, result, id) {
     <section><h4>stop logits<span class="soft">a wrong answer's, upwards, against a right one's
     </span></h4><div class="plot"></div></section>
     <section><h4>expected tokens</h4><div class="plot"></div></section></div>
-    <p class="soft">paths simulated, ${run.paths.length} seeds, mean bold; arrows: the expected first
+    <p class="soft">paths simulated, ${run.paths.length} seeds, mean bold; arrows: expected first
     update, exact; on the dashed line both stop alike</p>`;
   const [left, right] = picture.querySelectorAll(".plot");
   const size = Math.min(380, Math.max(240, Math.floor(left.clientWidth)));
