@@ -41,6 +41,8 @@ def tagged() -> dict[str, list[tuple[str, int, str]]]:
                 for o in cell.get("outputs", [])
             )
             for tag in cell.metadata.get("tags", []):
+                if not tag.startswith(("row-", "question-")):
+                    continue  # predict and ask fold a cell
                 found.setdefault(tag, []).append((path.name, section, text))
     return found
 
