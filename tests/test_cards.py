@@ -66,6 +66,7 @@ def test_a_card_is_whole_in_every_form(name):
     ET.fromstring(re.sub(r"&\w+;", "", body))  # every element is closed
     markdown = card_markdown(card)
     assert markdown.count("$$") in (2, 4)
+    assert r"$\|" not in markdown  # a double bar in LaTeX
     assert card.heading in str(card)
     for choice in card.choices:
         text = source(choice)

@@ -304,7 +304,7 @@ def card_markdown(shown: Card) -> str:
     parts.append(_plain(shown.caption))
     rows = ["| factor | formula | with numbers |", "|---|---|---|"]
     rows += [
-        f"| {step.name} | ${_cell(shown.typeset(step))}$ | "
+        f"| {step.name} | ${_cell_latex(shown.typeset(step))}$ | "
         f"{' = '.join(f'`{_cell(text)}`' for text in step.written)} {_plain(step.reason)} |"
         for step in shown.steps
     ]
@@ -319,7 +319,7 @@ def card_markdown(shown: Card) -> str:
 def _markdown_definition(line: formulas.Definition) -> str:
     left = formulas.latex([formulas.Part(line.factor, line.symbol)])
     right = rf"={line.latex}" if line.latex else ""
-    return f"| ${_cell(left + right)}$ | {_plain(line.words)} |"
+    return f"| ${_cell_latex(left + right)}$ | {_plain(line.words)} |"
 
 
 def _plain(text: str) -> str:
@@ -328,5 +328,10 @@ def _plain(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text or LaTeX whose bars do not end a cell of a table."""
-    return text.replace("|", "\\|") if "\\" not in text else text.replace("|", r"\vert ")
+    """Text whose bars do not end a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def _cell_latex(formula: str) -> str:
+    """LaTeX whose bars do not end a cell of a table."""
+    return formula.replace("|", r"\vert ")
