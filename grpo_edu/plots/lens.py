@@ -275,8 +275,8 @@ def _summary(rollouts: Rollouts, rows: Sequence[int]) -> str:
     of_step = "" if len(rows) == len(rollouts) else f" of the {len(rollouts):,} of the step"
     return (
         f"{len(rows):,} completions{of_step}, {prompts:,} prompts, {tokens:,} trained tokens. "
-        "The push is how hard one optimiser step moves the log-probability of a token; the share is "
-        "its signed part of the step's total |push|. W is the aggregation weight of a token."
+        "The push is how hard one optimiser step moves the log-probability of a token; the share "
+        "is its signed part of the step's total |push|. W is the aggregation weight of a token."
     )
 
 
