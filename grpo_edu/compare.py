@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from .checks import checked, one_of
+from .objective import axes
 from .objective.catalog import AnyRecipe
-from .objective.recipe import AXES, Recipe
+from .objective.recipe import AXES, Recipe, as_tuple
 from .rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -38,7 +39,13 @@ class Comparison:
         """(axis, left, right, differs) for each axis that either of them uses, choices with their
         formulas.
         """
-        left, right, differ = _choices(self.left), _choices(self.right), self.differing()
+        differ = self.differing()
+        left = _choices(self.left)
+        right = _choices(self.right)
+        for axis in differ:
+            if left[axis] == right[axis]:  # only a setting that the formula does not show
+                left[axis] = self.left.describe()[axis]
+                right[axis] = self.right.describe()[axis]
         return [
             (a, left[a], right[a], a in differ) for a in AXES if not left[a] == right[a] == "none"
         ]
@@ -135,9 +142,12 @@ def advantage_table(recipes: Iterable[AnyRecipe], rollouts: Rollouts) -> pd.Data
 
 
 def _choices(recipe: Recipe) -> dict[str, str]:
-    names, formulas = recipe.describe(), recipe.formula()
+    """For each axis the formula of the choice, and what people call it."""
+    formulas = recipe.formula()
+    labels = {a: " and ".join(map(axes.label, as_tuple(getattr(recipe, a)))) for a in AXES}
     return {
-        a: names[a] if names[a] == formulas[a] else f"{formulas[a]}   [{names[a]}]" for a in AXES
+        a: formulas[a] if labels[a] in ("", formulas[a]) else f"{formulas[a]}   ({labels[a]})"
+        for a in AXES
     }
 
 

@@ -108,7 +108,9 @@ def all_steps(recipe: Recipe, n: Numbers) -> tuple[Step, ...]:
     plain = getattr(axes.function_of(recipe.surrogate), "written", recipe) is None
     if not plain:
         lines.append(_line("ratio", recipe.surrogate, n, n.ratio, "ratio", _ratio_text(recipe)))
-        gate = _line("gate", recipe.surrogate, n, n.gate, "gate", f"gate of {_label(recipe)}")
+        gate = _line(
+            "gate", recipe.surrogate, n, n.gate, "gate", f"gate of {axes.label(recipe.surrogate)}"
+        )
         lines.append(replace(gate, reason=axes.numbers(recipe.surrogate, n, "reason") or ""))
     if recipe.correction is not None:
         lines.append(_line("correction", recipe.correction, n, n.correction))
@@ -149,11 +151,6 @@ def shared_steps(recipe: Recipe, n: Numbers) -> tuple[Step, Step, Step, Step]:
 def _ratio_text(recipe: Recipe) -> str:
     written = getattr(axes.function_of(recipe.surrogate), "written", None)
     return written.text if written else "ratio of one's own surrogate"
-
-
-def _label(recipe: Recipe) -> str:
-    function = axes.function_of(recipe.surrogate)
-    return getattr(function, "label", function.__name__)
 
 
 def _shaping(recipe: Recipe) -> str:

@@ -63,12 +63,12 @@ class Card:
         """``gspo: one geometric-mean ratio per completion``."""
         if self.about.axis is None:
             return f"{self.name}: {self.recipe.title}"
-        return f"{self.name}: {subject.label(self.about.choice)}, {KINDS[self.about.axis]}"
+        return f"{self.name}: {axes.label(self.about.choice)}, {KINDS[self.about.axis]}"
 
     @property
     def ideas(self) -> list[str]:
         """What each choice of the card does, in a sentence."""
-        return [f"{subject.label(choice)}: {subject.idea(choice)}" for choice in self.choices]
+        return [f"{axes.label(choice)}: {subject.idea(choice)}" for choice in self.choices]
 
     @property
     def caption(self) -> str:

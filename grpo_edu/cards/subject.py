@@ -130,14 +130,6 @@ def idea(choice: Choice) -> str:
     return text.replace("*", "").replace("``", "")
 
 
-def label(choice: Choice | None) -> str:
-    """What people call a choice."""
-    if choice is None:
-        return "none"
-    function = axes.function_of(choice)
-    return getattr(function, "label", function.__name__)
-
-
 class Neighbour(NamedTuple):
     """A recipe near another: its name, and per axis that differs what each of the two has."""
 
@@ -163,8 +155,8 @@ def neighbours(about: Recipe, most: int = 3) -> list[Neighbour]:
 
 def _labels(value: Choice | tuple[Choice, ...] | None) -> str:
     if isinstance(value, tuple):
-        return " and ".join(map(label, value)) or "none"
-    return label(value)
+        return " and ".join(map(axes.label, value)) or "none"
+    return axes.label(value)
 
 
 class Name(NamedTuple):

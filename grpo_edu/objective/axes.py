@@ -235,6 +235,14 @@ def text(choice: Choice) -> str:
     return fill(choice, getattr(function, "text", function.__name__), text)
 
 
+def label(choice: Choice | None) -> str:
+    """What people call a choice; "none" where there is none."""
+    if choice is None:
+        return "none"
+    function = function_of(choice)
+    return getattr(function, "label", function.__name__)
+
+
 def companion(choice: Choice, function: Choice) -> Choice:
     """A function that belongs to a choice (its derivative), with the same settings bound."""
     own = _parameters(function)

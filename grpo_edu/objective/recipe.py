@@ -303,7 +303,7 @@ class Recipe:
     @property
     def choices(self) -> tuple[Choice, ...]:
         """Every choice that is not None, axis by axis."""
-        return tuple(choice for axis in AXES for choice in _as_tuple(getattr(self, axis)))
+        return tuple(choice for axis in AXES for choice in as_tuple(getattr(self, axis)))
 
     @property
     def needs_reference(self) -> bool:
@@ -337,14 +337,14 @@ class Recipe:
     def describe(self) -> dict[str, str]:
         """The choice on each axis, in words: ``{"scale": "group_std(ddof=1, eps=0)", …}``."""
         return {
-            axis: " + ".join(map(axes.describe, _as_tuple(getattr(self, axis)))) or "none"
+            axis: " + ".join(map(axes.describe, as_tuple(getattr(self, axis)))) or "none"
             for axis in AXES
         }
 
     def formula(self) -> dict[str, str]:
         """The plain-text formula of each axis, for terminals."""
         return {
-            axis: " + ".join(map(axes.text, _as_tuple(getattr(self, axis)))) or "none"
+            axis: " + ".join(map(axes.text, as_tuple(getattr(self, axis)))) or "none"
             for axis in AXES
         }
 
@@ -405,5 +405,6 @@ class Recipe:
         return replace(self, name=name or f"{self.name}*", **changes)
 
 
-def _as_tuple(choice: Choice | tuple[Choice, ...] | None) -> tuple[Choice, ...]:
+def as_tuple(choice: Choice | tuple[Choice, ...] | None) -> tuple[Choice, ...]:
+    """The choices of an axis, which may hold several, one, or none."""
     return choice if isinstance(choice, tuple) else () if choice is None else (choice,)

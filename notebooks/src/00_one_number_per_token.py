@@ -165,7 +165,8 @@ token_weights(grpo, Rollouts.from_lengths([2, 2, 8], rewards=[1, 1, 1])).abs().m
 # not:
 
 # %%
-grpo.loss(rollouts).item(), token_weights(grpo, rollouts).abs().max().item()
+print(f"loss {abs(grpo.loss(rollouts).item()):.4f}")
+print(f"largest push {token_weights(grpo, rollouts).abs().max().item():.4f}")
 
 # %% [markdown]
 # ## 7. Real completions

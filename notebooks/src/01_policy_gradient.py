@@ -71,13 +71,9 @@ mdp.comparison(bandit, mdp.weightings(bandit, prize, 0.75), prize).round(6)
 policy = mdp.uniform(2, 3)
 logp = mdp.log_probs(policy)
 right = torch.tensor([float(word.count("b") == 2) for word in mdp.words("ab", 3)]).double()
-print("log-probabilities of 'abb':", logp[3].tolist(), "their sum:", logp[3].sum().item())
-print(
-    "product of its probabilities:",
-    logp[3].exp().prod().item(),
-    "exp of that sum:",
-    logp[3].sum().exp().item(),
-)
+print("log-probabilities of 'abb':", logp[3].round(decimals=4).tolist())
+print(f"their sum: {logp[3].sum().item():.4f}, exp of that sum: {logp[3].sum().exp().item():.4f}")
+print(f"product of its probabilities: {logp[3].exp().prod().item():.4f}")
 print("sum of its probabilities:", logp[3].exp().sum().item())
 
 # %% [markdown]
@@ -93,7 +89,7 @@ print(
     "tokens, log π(o|q) =",
     round(one.sum().item(), 4),
     "so π(o|q) =",
-    one.sum().exp().item(),
+    round(one.sum().exp().item(), 4),
 )
 
 # %% [markdown]

@@ -190,7 +190,7 @@ from grpo_edu.objective.surrogates import reinforce
 
 two = Rollouts.from_lengths([2, 8], rewards=[1, 0], max_new_tokens=8)
 both = [
-    token_weights(one, two)[:, 0].tolist()
+    token_weights(one, two)[:, 0].round(decimals=4).tolist()
     for one in (grpo, grpo.but("no ratio, no clip", surrogate=reinforce))
 ]
 both
@@ -235,8 +235,8 @@ table.round(4) + 0.0
 # %% tags=["question-4"]
 drifted = Rollouts.from_lengths([4, 4], rewards=[1, 0], ref_logp=torch.full((2, 4), -1.5).double())
 (
-    recipe("grpo").loss(drifted).item(),
-    0.04 * (math.exp(-0.5) + 0.5 - 1),
+    round(recipe("grpo").loss(drifted).item(), 6),
+    round(0.04 * (math.exp(-0.5) + 0.5 - 1), 6),
 )  # β·k3, log-ratio to the reference 0.5
 
 # %% [markdown]

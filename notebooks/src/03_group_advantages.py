@@ -267,7 +267,7 @@ for missing in (None, 0):
         f"rewards 1 {missing} 0 1:",
         per_prompt.plan(four).advantage[:, 0].round(decimals=4).tolist(),
     )
-advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round(4)
+advantage_table([grpo.but("added, then normalised"), each, heavy], summed).round(4) + 0.0  # no -0.0
 
 # %% [markdown]
 # ## 9. Outcome against process supervision

@@ -40,7 +40,8 @@ present = torch.ones(2, dtype=torch.bool)
 weights = {"mean of means": agg.sequence_mean(rows.mask, present)}
 weights["mean over tokens"] = agg.step_token_mean(rows.mask)
 print({name: round((w * losses).sum().item(), 4) for name, w in weights.items()})
-print("constant 10, each:", (agg.constant_sum(rows.mask, length=10.0) * losses).sum(1).tolist())
+each = (agg.constant_sum(rows.mask, length=10.0) * losses).sum(1)
+print("constant 10, each:", each.round(decimals=4).tolist())
 
 # %% [markdown]
 # ## 2. The gradient is what counts
@@ -188,7 +189,8 @@ divisors |= {
 x = Rollouts.from_lengths([2, 8], rewards=[1, 0], ratio=[1.5, 0.9])
 ratio, A = (x.logp - x.old_logp).exp(), recipe("bnpo").plan(x).advantage
 surrogate = torch.minimum(ratio * A, ratio.clamp(0.8, 1.2) * A)
-(-(surrogate * x.mask).sum() / x.mask.sum()).item(), recipe("bnpo").loss(x).item()
+by_hand = -(surrogate * x.mask).sum() / x.mask.sum()
+round(by_hand.item(), 6), round(recipe("bnpo").loss(x).item(), 6)
 
 # %% [markdown]
 # ## 7. Loss 0

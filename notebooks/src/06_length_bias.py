@@ -71,11 +71,12 @@ for name in ("grpo", "dr_grpo", "dapo", "gspo", "luspo", "vl_norm"):
 # %%
 from grpo_edu.theory import length
 
-{
+drifts = {
     "no cap": length.sequence_mean_drift(0.1),
     "cap 10": length.sequence_mean_drift(0.1, 10),
     "constant": length.constant_drift(0.1, 10),
 }
+{name: round(drift, 4) + 0.0 for name, drift in drifts.items()}
 
 # %% [markdown]
 # 0.156, per unit of advantage. Positive advantage: stop more. Negative: stop less. **No reward mentioned length.** The constant
