@@ -153,7 +153,7 @@ def test_figures_lists_writes_and_checks(tmp_path):
 
 def test_every_command_has_an_example_in_its_help():
     for command in ("lab", "recipes", "compare", "weights", "sample", "figures"):
-        assert f"grpo-edu {command}" in run(command, "--help").output.replace("\n", " "), command
+        assert f"grpo-edu {command}" in " ".join(run(command, "--help").output.split()), command
 
 
 def test_lab_without_a_notebook_says_what_to_do(monkeypatch):

@@ -17,7 +17,6 @@ from ..stepper import Step, Stepped, step_through
 from ..weights import Push
 from . import subject
 from .batch import MICRO_BATCH, SHOWN, example_batch
-from .strip import strip_svg
 
 # axis of a choice -> the line of the stepper that holds its numbers
 LINE = {"baseline": "centred", "scale": "advantage", "surrogate": "gate", "kl": "KL term"}
@@ -167,6 +166,8 @@ class Card:
     def strip(self) -> str:
         """The tokens of the batch, coloured by push (of a KL estimator: by its part of it), as
         SVG."""
+        from .strip import strip_svg  # matplotlib is slow to import
+
         if self.about.axis == "kl":
             return strip_svg(self.push, self.push.factors["kl"], "KL part of the push")
         return strip_svg(self.push, self.push.token, "push")
