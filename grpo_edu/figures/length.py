@@ -26,12 +26,12 @@ from ..plots.style import (
     DOWN,
     GREY,
     RECIPES,
-    RIGHT,
     SERIES,
     UP,
     WIDTH,
     WRONG,
     ink,
+    name_line,
     new_figure,
     note,
     paper,
@@ -83,54 +83,46 @@ def illustration_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours "
-    "the uneven question",
+    title="1/|o| pushes short answers harder per token; 1/std gives the uneven question more weight",
     level="exact",
-    caption="exact; arrows: push per token in percent of the recipe's total push, one scale",
-    alt="Two questions with four answers each, bars as long as the answers, arrows for the push "
-    "per token. Under GRPO arrows shrink with length and question 2 (3 of 4 right) has 1.155 "
-    "times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
+    caption="exact; orange: pushed up, purple: pushed down; per token, in percent of the recipe's "
+    "total |push|; share of a question: of the total |push| of all its tokens",
+    alt="Two questions with four answers each, bars for the push per token. Under GRPO bars shrink "
+    "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; under "
+    "Dr. GRPO bars of one sign and question are equal.",
     answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; "
     "coverage rows 29 and 33",
     data=illustration_data,
 )
 def bias_illustration(table: pd.DataFrame) -> Figure:
-    """Bars as long as the answers, arrows as long as the push per token."""
-    picture = new_figure(WIDTH, 4.6)
+    """One bar per answer, as long as the push per token; 1/std and share of each question."""
+    picture = new_figure(WIDTH, 5.2)
     panels = picture.subplots(1, 2, sharex=True, sharey=True)
-    row: Any
     for panel, name in zip(panels, BIASES, strict=True):
-        part = table.loc[table.recipe == name]
-        total = (part.push.abs() * part.length).sum()
-        for y, row in enumerate(part.itertuples()):
-            colour = RIGHT.colour if row.reward > 0 else WRONG.colour
-            panel.barh(y, row.length, color=colour, height=0.6)
-            start = 21.5 if row.push > 0 else 25
-            end = start + 70 * row.push / total
-            arrow: dict[str, Any] = {
-                "arrowstyle": "-|>",
-                "color": UP if row.push > 0 else DOWN,
-                "lw": 2,
-                "shrinkA": 0,
-                "shrinkB": 0,
-            }
-            panel.annotate("", (end, y), (start, y), arrowprops=arrow)
-        rule(panel, 3.5)
-        panel.text(17.3, -0.9, "push per token", color=quiet())
-        panel.set(title=name, xlabel="tokens of the answer", xlim=(0, 27), xticks=[0, 4, 8, 12, 16])
-    shown = table[table.recipe == next(iter(BIASES))]
-    labels = [
-        f"{'right' if reward > 0 else 'wrong'}, {size} tokens"
-        for reward, size in zip(shown.reward, shown.length, strict=True)
-    ]
-    panels[0].set_yticks(range(len(labels)), labels)
-    panels[0].set_ylim(7.6, -1.2)
-    first = shown.groupby("question").inverse_std.first()
-    for panel in panels:
+        part = table.loc[table.recipe == name].reset_index(drop=True)
+        size = part.push.abs() * part.length
+        push = 100 * part.push / size.sum()
+        y = part.index + 1.2 * (part.question - 1)
+        panel.barh(y, push, color=[UP if p > 0 else DOWN for p in push], height=0.6)
+        for at, p in zip(y, push, strict=True):
+            beside = p + 0.08 * (1 if p > 0 else -1)
+            side = "left" if p > 0 else "right"
+            panel.text(beside, at, f"{abs(p):.1f}", ha=side, va="center")
+        shares = (100 * size / size.sum()).groupby(part.question).sum()
+        scales = part.groupby("question").inverse_std.first()
+        for question, share in shares.items():
+            scale = f"1/std = {scales[question]:.2f}, " if "1/std" in name else "no 1/std, "
+            text = f"question {question}: {scale}share {share:.0f} %"
+            panel.text(-3.7, -0.85 + 5.2 * (question - 1), text, va="center", color=quiet())
+        rule(panel, vertical=True)
+        panel.set(title=name, xlabel="push per token, % of the total |push|", xlim=(-3.8, 3.8))
         panel.tick_params(axis="y", length=0)
-    for place, (question, size) in zip(((7, 2), (9, 7)), first.items(), strict=True):
-        text = f"question {question}: 1/std = {size:.2f}"
-        panels[0].text(*place, text, color=quiet(), va="center")
+    labels = [
+        f"{'right' if reward > 0 else 'wrong'}, {tokens} tokens"
+        for reward, tokens in zip(part.reward, part.length, strict=True)
+    ]
+    panels[0].set_yticks(y, labels)
+    panels[0].set_ylim(8.8, -1.4)
     return picture
 
 
@@ -336,9 +328,10 @@ def silent_data() -> pd.DataFrame:
 
 
 @figure(
-    title='Loss 0 is not "nothing learnt": it tells whether right answers are longer',
+    title="The value of the loss does not show learning: GRPO's is 0 in every group, that of a "
+    "token mean shows only which answers are longer",
     level="exact",
-    caption="exact; 60 random groups of 8",
+    caption="exact; 60 random groups of 8 at ratio 1; the token mean equals −Cov(A, |o|) / mean |o|",
     alt="Value of the loss at ratio one against minus the covariance of advantage and length over "
     "the mean length: the token mean lies on the diagonal, the sequence mean is exactly zero, "
     "whatever the gradient.",
@@ -346,23 +339,32 @@ def silent_data() -> pd.DataFrame:
     data=silent_data,
 )
 def silent_loss(table: pd.DataFrame) -> Figure:
-    """Loss value against the covariance."""
+    """Loss of each group under both aggregations, groups in the order of their covariance."""
     picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    x = table["minus covariance over mean length"]
+    ordered = table.sort_values("minus covariance over mean length").reset_index(drop=True)
     rule(panel)
-    rule(panel, vertical=True)
-    for column, of in (("token mean", RECIPES["dapo(step)"]), ("sequence mean", RECIPES["grpo"])):
-        panel.scatter(x, table[column], s=32, marker=of.marker, color=of.colour, alpha=0.8)
-    panel.text(0.12, 0.24, "token mean: −Cov(A, |o|) / mean |o|", ha="right")
-    panel.text(0.56, 0.03, "sequence mean (GRPO): 0 in every group", ha="right")
-    note(panel, 0.01, 0.97, "← right answers longer", va="top")
-    note(panel, 0.99, 0.03, "wrong answers longer →", ha="right")
-    panel.set(xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
+    for column, of, name in (
+        ("token mean", RECIPES["dapo(step)"], "token mean"),
+        ("sequence mean", RECIPES["grpo"], "sequence mean\n(GRPO): all 0"),
+    ):
+        panel.scatter(ordered.index + 1, ordered[column], s=28, marker=of.marker, color=of.colour)
+        name_line(panel, ordered.index + 1, ordered[column], name, of.colour)
+    note(panel, 0.02, 0.62, "right answers longer:\nthe token mean is below 0")
+    note(panel, 0.98, 0.3, "wrong answers longer:\nthe token mean is above 0", ha="right")
+    panel.set(
+        xlabel="the 60 groups, in the order of −Cov(advantage, length) / mean length",
+        ylabel="value of the loss",
+        xticks=[1, 20, 40, 60],
+    )
     return picture
 
 
 # --- splits
+
+
+def _cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a * b).sum() / a.norm() / b.norm()).item()
 
 
 def split_data() -> pd.DataFrame:
@@ -388,12 +390,12 @@ def split_data() -> pd.DataFrame:
         per_row = token_weights(loss.but(aggregation=sequence_mean), rollouts)
         for parts in (1, 2, 4, 8, 16):
             cut = token_weights(loss, rollouts, split(16, parts))
-            cosine = (cut * whole).sum() / cut.norm() / whole.norm()
             rows.append(
                 {
                     "aggregation": name,
                     "micro-batch size": 16 // parts,
-                    "cosine": cosine.item(),
+                    "cosine": _cosine(cut, whole),
+                    "sequence mean's cosine": _cosine(per_row, whole),
                     "norm": (cut.norm() / whole.norm()).item(),
                     "is sequence mean": bool(torch.allclose(cut, per_row)),
                 }
@@ -402,36 +404,51 @@ def split_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Only the micro-batch token mean feels how the step is cut; at one completion each it "
-    "is the sequence mean",
+    title="Only the micro-batch token mean depends on how the step is cut: at one completion each "
+    "it has the weights of the sequence mean",
     level="exact",
-    caption="exact; 4 prompts x 4 completions, lengths 2 to 80",
-    alt="Cosine and norm of the token weights against micro-batch size for five aggregations. "
-    "Four are flat at one; the micro-batch token mean turns away as micro-batches shrink.",
+    caption="exact; 4 prompts x 4 completions, lengths 2 to 80; cosine of the token weights",
+    alt="Cosine of the token weights with those of the whole step, against micro-batch size. Four "
+    "aggregations stay at one; the micro-batch token mean falls as micro-batches shrink, to the "
+    "level of the sequence mean, drawn as a line, at one completion each.",
     answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient "
     "accumulation change the loss?",
     data=split_data,
 )
 def micro_batch_invariance(table: pd.DataFrame) -> Figure:
-    """Cosine against the size of a micro-batch."""
-    picture = new_figure(WIDTH, 4.0)
+    """Cosine against the size of a micro-batch, the level of the sequence mean beside it."""
+    picture = new_figure(WIDTH, 4.4)
     panel = picture.subplots()
-    groups = dict(list(table.groupby("aggregation", sort=False)))
-    moves = groups.pop("token mean, micro-batch")
-    for k, (name, part) in enumerate(groups.items()):
-        style: dict[str, Any] = {"color": SERIES[k], "markersize": 12 - 2 * k, "fillstyle": "none"}
-        panel.plot(part["micro-batch size"], part["cosine"], "os^D"[k] + "-", label=name, **style)
-    panel.plot(moves["micro-batch size"], moves["cosine"], "v-", color=RECIPES["bnpo"].colour)
-    panel.text(4.2, 0.9, "token mean of each micro-batch", color=ink())
-    lowest = moves["cosine"].to_numpy().min()
-    panel.text(1.35, lowest, "one completion each:\nthe sequence mean", va="center")
+    moves = table[table.aggregation == "token mean, micro-batch"]
+    level = moves["sequence mean's cosine"]
+    sizes = moves["micro-batch size"]
+    steady = table[table.aggregation == "token mean, step"].cosine
+    panel.plot(sizes, steady, "o-", color=SERIES[0])
+    panel.text(
+        1,
+        0.988,
+        "sequence mean, constant, token mean of the prompt or of the step:\n"
+        "each as in the unsplit step",
+        va="top",
+        color=SERIES[0],
+    )
+    panel.plot(sizes, level, "--", color=RECIPES["grpo"].colour)
+    panel.plot(sizes, moves.cosine, "v-", color=RECIPES["bnpo"].colour, markersize=8)
+    panel.text(2.2, 0.89, "token mean of each micro-batch", color=RECIPES["bnpo"].colour)
+    panel.text(
+        16,
+        level.iloc[0] + 0.008,
+        "sequence mean against the unsplit token mean",
+        ha="right",
+        color=RECIPES["grpo"].colour,
+    )
     panel.set(
         xlabel="completions per micro-batch",
         ylabel="cosine with the unsplit step",
+        ylim=(0.78, 1.015),
         xscale="log",
         xticks=[1, 2, 4, 8, 16],
         xticklabels=["1", "2", "4", "8", "16 = unsplit"],
     )
     panel.minorticks_off()
-    panel.legend(loc="lower right", title="four that do not move", title_fontsize=9)
     return picture
