@@ -91,7 +91,7 @@ def test_lone_success_is_three_with_std_and_nine_tenths_without():
 
 def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equal_arrows():
     table = FIGURES["bias_illustration"].data()
-    grpo, dr = (part for _, part in table.groupby("recipe", sort=False))
+    grpo, _, dr = (part for _, part in table.groupby("recipe", sort=False))
     first, second = (grpo[grpo.question == q].inverse_std.iloc[0] for q in (1, 2))
     assert second / first == pytest.approx(0.5 / (3**0.5 / 4))
     right = grpo[(grpo.question == 1) & (grpo.reward > 0)]

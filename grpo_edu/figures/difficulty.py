@@ -72,9 +72,9 @@ def advantage_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Division by the std triples the advantage of a lone success, and of a lone failure",
+    title="Division by the std more than triples the advantage of a lone success or failure",
     level="exact",
-    caption="exact; the std has ddof 0; MaxRL leaves the left panel: 9 at one right answer, 4 at two",
+    caption="exact; std with ddof 0; MaxRL leaves the left panel: 9 at one right answer, 4 at two",
     alt="Advantage against the number of right completions among ten. With the std a lone success "
     "has advantage 3.0 and a lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten "
     "ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
@@ -177,11 +177,10 @@ def weight_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Dividing by the std favours hard and easy prompts, and more so in larger groups: "
-    "up to √(G−1)",
+    title="From G = 4 on, division by the std favours hard and easy prompts: their weight "
+    "rises to √(G−1)",
     level="exact",
-    caption="exact; the weight is the slope h′(p) of the objective h that is climbed; ticks at both "
-    "edges: √(G−1)",
+    caption="exact; the weight is the slope h′(p) of the objective h; ticks at both edges: √(G−1)",
     alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 "
     "at G = 3, and U-shaped from G = 4 on, up to root of G minus 1 at both ends, marked; the "
     "infinite-group curve is one over root p(1-p); RLOO is flat; MaxRL falls from left to right. "
@@ -203,7 +202,9 @@ def prompt_weight(table: pd.DataFrame) -> Figure:
         }
         left.plot(line.p, line.weight, **style)
         right.plot(line.p, line.objective, **style)
-        name_line(right, line.p, line.objective, name, scheme.look.colour)
+        if name != "RLOO":  # its line is that of G = 2
+            text = f"{name}; RLOO" if name == "std, G = 2" else name
+            name_line(right, line.p, line.objective, text, scheme.look.colour)
     for size in (4, 8, 16, 64):
         limit = math.sqrt(size - 1)
         left.plot([0, 1], [limit, limit], "_", color=ink(), markersize=9)
@@ -215,7 +216,8 @@ def prompt_weight(table: pd.DataFrame) -> Figure:
             va="center",
             color=RECIPES["grpo"].colour,
         )
-    left.text(0.5, 2.15, "G = ∞", ha="center", color=RECIPES["grpo"].colour)
+    infinite = table[table.scheme == "std, G = ∞"]
+    name_line(left, infinite.p, infinite.weight, "no limit (G = ∞)", RECIPES["grpo"].colour)
     left.text(0.16, 7.2, "MaxRL", color=RECIPES["maxrl"].colour)
     left.text(0.5, 0.91, "RLOO, and std at G = 2", ha="center", va="center", color=ink())
     left.text(0.5, 1.29, "std at G = 3", ha="center", va="center", color=RECIPES["grpo"].colour)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -31,9 +32,7 @@ from ..plots.style import (
     WIDTH,
     WRONG,
     ink,
-    name_line,
     new_figure,
-    note,
     paper,
     quiet,
     rule,
@@ -55,6 +54,7 @@ BIASES = {
     "1/|o| and 1/std (GRPO)": Recipe(
         baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
     ),
+    "1/|o| alone": Recipe(baseline=group_mean, aggregation=sequence_mean),
     "neither (Dr. GRPO)": recipe("dr_grpo"),
 }
 
@@ -83,21 +83,22 @@ def illustration_data() -> pd.DataFrame:
 
 
 @figure(
-    title="1/|o| pushes short answers harder per token; 1/std gives the uneven question more weight",
+    title="1/|o| pushes tokens of short answers harder; 1/std gives more to the uneven question",
     level="exact",
-    caption="exact; orange: pushed up, purple: pushed down; per token, in percent of the recipe's "
-    "total |push|; share of a question: of the total |push| of all its tokens",
+    caption="exact; orange: pushed up, purple: pushed down; share: |push| of all tokens of the "
+    "question; 1/std is 2.00 in question 1 (2 of 4 right), 2.31 in question 2 (3 of 4)",
     alt="Two questions with four answers each, bars for the push per token. Under GRPO bars shrink "
-    "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; under "
-    "Dr. GRPO bars of one sign and question are equal.",
+    "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; with "
+    "1/|o| alone its share falls from 46 to 43 percent; under Dr. GRPO bars of one sign and question "
+    "are equal.",
     answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; "
     "coverage rows 29 and 33",
     data=illustration_data,
 )
 def bias_illustration(table: pd.DataFrame) -> Figure:
-    """One bar per answer, as long as the push per token; 1/std and share of each question."""
+    """One bar per answer, as long as the push per token; the share of each question above."""
     picture = new_figure(WIDTH, 5.2)
-    panels = picture.subplots(1, 2, sharex=True, sharey=True)
+    panels = picture.subplots(1, 3, sharex=True, sharey=True)
     for panel, name in zip(panels, BIASES, strict=True):
         part = table.loc[table.recipe == name].reset_index(drop=True)
         size = part.push.abs() * part.length
@@ -109,18 +110,18 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
             side = "left" if p > 0 else "right"
             panel.text(beside, at, f"{abs(p):.1f}", ha=side, va="center")
         shares = (100 * size / size.sum()).groupby(part.question).sum()
-        scales = part.groupby("question").inverse_std.first()
         for question, share in shares.items():
-            scale = f"1/std = {scales[question]:.2f}, " if "1/std" in name else "no 1/std, "
-            text = f"question {question}: {scale}share {share:.0f} %"
-            panel.text(-3.7, -0.85 + 5.2 * (question - 1), text, va="center", color=quiet())
-        rule(panel, vertical=True)
-        panel.set(title=name, xlabel="push per token, % of the total |push|", xlim=(-3.8, 3.8))
+            top = 5.2 * (question - 1)
+            text = f"question {question}: share {share:.0f} %"
+            panel.text(-4.1, top - 0.85, text, va="center", color=quiet())
+            panel.plot([0, 0], [top - 0.5, top + 3.5], color=GREY, linewidth=0.8)
+        panel.set(title=name, xlim=(-4.3, 4.3))
         panel.tick_params(axis="y", length=0)
     labels = [
         f"{'right' if reward > 0 else 'wrong'}, {tokens} tokens"
         for reward, tokens in zip(part.reward, part.length, strict=True)
     ]
+    panels[1].set_xlabel("push per token, % of the total |push|")
     panels[0].set_yticks(y, labels)
     panels[0].set_ylim(8.8, -1.4)
     return picture
@@ -189,21 +190,24 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
 # --- the field that is no gradient
 
 BOX = ((-2.0, 2.0), (-3.0, 0.5))
+CONSTANT = 3  # tokens; arrows of both panels are then about as long
 
 
 def field_data() -> pd.DataFrame:
     """The expected update on a grid of (mode logit, wrong stop logit), right stop logit -1, G = 8,
-    and its curl."""
+    and its curl; under a constant only the mode moves, by (G-1)/G p(1-p) / constant."""
     rows = []
     for a in np.linspace(*BOX[0], 15):
         for w in np.linspace(*BOX[1], 13):
             f = length.field(a, -1.0, w, 8)
+            p = 1 / (1 + np.exp(-a))
             rows.append(
                 {
                     "mode": a,
                     "wrong stop": w,
                     "by mode": f[0].item(),
                     "by wrong stop": f[2].item(),
+                    "by mode, constant": 7 / 8 * p * (1 - p) / CONSTANT,
                     "curl": length.curl(a, w, 8),
                 }
             )
@@ -211,42 +215,70 @@ def field_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| the update has a curl: it is the gradient of no objective",
+    title="Under 1/|o| the update has a curl, so it is the gradient of no objective; under a "
+    "constant it has none",
     level="exact",
-    caption="exact; no std, G = 8, no cap",
-    alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured "
-    "by curl, which is negative everywhere and largest where right answers are rare. Arrows point "
-    "to more right answers and to a lower stop logit.",
+    caption="exact; no std, G = 8, no cap, constant 1/3; work: sum of the update along a side of "
+    "the frame, in the direction of the arrow; around a gradient it adds up to 0",
+    alt="Two panels of arrows of the expected update over mode logit and stop logit of wrong "
+    "answers. Under 1/|o|, coloured by curl, which is negative everywhere and largest where right "
+    "answers are rare, arrows also point to a lower stop logit, and the work of the four sides of "
+    "the frame adds up to minus 0.21. Under a constant arrows are level, the sum is 0.",
     answers="does 1/|o| only rescale the objective? (our own derivation, enumerated)",
     data=field_data,
 )
 def length_field(table: pd.DataFrame) -> Figure:
-    """Curl as colour, the update as arrows."""
-    picture = new_figure(WIDTH, 4.6)
-    panel = picture.subplots()
-    grid = table.pivot(index="wrong stop", columns="mode", values="curl")
+    """The update as arrows, its curl as colour, the work along each side of the frame."""
+    picture = new_figure(WIDTH, 4.8)
+    panels = picture.subplots(1, 2, sharey=True)
+    level = table.assign(**{"by mode": table["by mode, constant"], "by wrong stop": 0.0, "curl": 0})
     shades = LinearSegmentedColormap.from_list("curl", [SERIES[1], paper()])
-    image = panel.pcolormesh(
-        grid.columns, grid.index, grid.values, cmap=shades, vmax=0, shading="gouraud"
-    )
-    image.set_rasterized(True)
-    panel.quiver(
-        table["mode"],
-        table["wrong stop"],
-        table["by mode"],
-        table["by wrong stop"],
-        width=0.003,
-        color=ink(),
-    )
-    picture.colorbar(image, ax=panel, label="curl of the update (0: a gradient)")
-    panel.set(
-        xlabel="mode logit (right: more right answers)",
-        ylabel="stop logit of wrong answers (down: longer)",
-        xlim=(-2.2, 2.3),
-    )
-    work = length.loop_integral(8, *BOX, right=-1.0, points=300)
-    panel.set_title(f"work around the frame: −{-work:.2f}; under a constant: 0")
+    image: Any = None
+    for panel, part, name in zip(panels, (table, level), ("1/|o|", "a constant"), strict=True):
+        grid = part.pivot(index="wrong stop", columns="mode", values="curl")
+        how: dict[str, Any] = {"cmap": shades, "vmin": table.curl.min(), "vmax": 0}
+        drawn = panel.pcolormesh(grid.columns, grid.index, grid.values, shading="gouraud", **how)
+        drawn.set_rasterized(True)
+        image = image or drawn
+        at = part[part["mode"].rank(method="dense").isin(range(2, 15, 2))]
+        panel.quiver(
+            at["mode"],
+            at["wrong stop"],
+            at["by mode"],
+            at["by wrong stop"],
+            width=0.005,
+            scale=1.4,
+            pivot="mid",
+            color=ink(),
+        )
+        total = _work_on_frame(panel, part)
+        panel.set(
+            title=f"{name}: work around the frame {total:.2f}".replace("-", "−"),
+            xlabel="mode logit (right: more right answers)",
+            xlim=(-3.3, 3.3),
+            ylim=(-3.7, 1.2),
+        )
+    panels[0].set_ylabel("stop logit of wrong answers (down: longer)")
+    picture.colorbar(image, ax=panels, label="curl of the update", location="right", shrink=0.8)
     return picture
+
+
+def _work_on_frame(panel: Axes, part: pd.DataFrame) -> float:
+    """Write the work along each side, counter-clockwise, beside the side; returns the sum."""
+    by_mode = part.pivot(index="wrong stop", columns="mode", values="by mode")
+    by_stop = part.pivot(index="wrong stop", columns="mode", values="by wrong stop")
+    modes = by_mode.columns.to_numpy()
+    stops = by_mode.index.to_numpy()
+    sides = {
+        (0.0, -3.35, "→"): np.trapezoid(by_mode.iloc[0], modes),
+        (2.65, -1.25, "↑"): np.trapezoid(by_stop.iloc[:, -1], stops),
+        (0.0, 0.8, "←"): -np.trapezoid(by_mode.iloc[-1], modes),
+        (-2.65, -1.25, "↓"): -np.trapezoid(by_stop.iloc[:, 0], stops),
+    }
+    for (x, y, arrow), work in sides.items():
+        text = f"{arrow} {work + 0.0:.2f}".replace("-", "−")
+        panel.text(x, y, text, ha="center", va="center")
+    return float(sum(sides.values())) + 0.0
 
 
 # --- the frontier
@@ -320,6 +352,10 @@ def silent_data() -> pd.DataFrame:
         losses = {"token mean": step_token_mean, "sequence mean": sequence_mean}
         rows.append(
             {
+                "wrong minus right length": (
+                    rollouts.lengths[rollouts.reward == 0].double().mean()
+                    - rollouts.lengths[rollouts.reward == 1].double().mean()
+                ).item(),
                 "minus covariance over mean length": (-covariance / lengths.double().mean()).item(),
                 **{k: grpo.but(aggregation=a).loss(rollouts).item() for k, a in losses.items()},
             }
@@ -331,31 +367,30 @@ def silent_data() -> pd.DataFrame:
     title="The value of the loss does not show learning: GRPO's is 0 in every group, that of a "
     "token mean shows only which answers are longer",
     level="exact",
-    caption="exact; 60 random groups of 8 at ratio 1; the token mean equals −Cov(A, |o|) / mean |o|",
-    alt="Value of the loss at ratio one against minus the covariance of advantage and length over "
-    "the mean length: the token mean lies on the diagonal, the sequence mean is exactly zero, "
-    "whatever the gradient.",
+    caption="exact; 60 random groups of 8 at ratio 1, each with right and wrong answers, so no "
+    "gradient weight is 0; the token mean is −Cov(advantage, length) / mean length",
+    alt="Value of the loss at ratio one against how much longer wrong answers are than right "
+    "ones: the token mean rises with it, through zero; the sequence mean is exactly zero in every "
+    "group.",
     answers="TRL issue 2995; the most asked question: why is my GRPO loss 0?",
     data=silent_data,
 )
 def silent_loss(table: pd.DataFrame) -> Figure:
-    """Loss of each group under both aggregations, groups in the order of their covariance."""
+    """Loss of each group under both aggregations against its difference in length."""
     picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    ordered = table.sort_values("minus covariance over mean length").reset_index(drop=True)
     rule(panel)
+    rule(panel, vertical=True)
     for column, of, name in (
         ("token mean", RECIPES["dapo(step)"], "token mean"),
-        ("sequence mean", RECIPES["grpo"], "sequence mean\n(GRPO): all 0"),
+        ("sequence mean", RECIPES["grpo"], "sequence mean (GRPO): 0 in every group"),
     ):
-        panel.scatter(ordered.index + 1, ordered[column], s=28, marker=of.marker, color=of.colour)
-        name_line(panel, ordered.index + 1, ordered[column], name, of.colour)
-    note(panel, 0.02, 0.62, "right answers longer:\nthe token mean is below 0")
-    note(panel, 0.98, 0.3, "wrong answers longer:\nthe token mean is above 0", ha="right")
+        x = table["wrong minus right length"]
+        panel.scatter(x, table[column], s=28, marker=of.marker, color=of.colour, label=name)
+    panel.legend(loc="upper left")
     panel.set(
-        xlabel="the 60 groups, in the order of −Cov(advantage, length) / mean length",
+        xlabel="mean length of wrong answers minus right ones, tokens",
         ylabel="value of the loss",
-        xticks=[1, 20, 40, 60],
     )
     return picture
 
@@ -424,14 +459,8 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     sizes = moves["micro-batch size"]
     steady = table[table.aggregation == "token mean, step"].cosine
     panel.plot(sizes, steady, "o-", color=SERIES[0])
-    panel.text(
-        1,
-        0.988,
-        "sequence mean, constant, token mean of the prompt or of the step:\n"
-        "each as in the unsplit step",
-        va="top",
-        color=SERIES[0],
-    )
+    text = "sequence mean, constant, token mean of the prompt or of the step: all at 1"
+    panel.text(1, 1.008, text, color=SERIES[0])
     panel.plot(sizes, level, "--", color=RECIPES["grpo"].colour)
     panel.plot(sizes, moves.cosine, "v-", color=RECIPES["bnpo"].colour, markersize=8)
     panel.text(2.2, 0.89, "token mean of each micro-batch", color=RECIPES["bnpo"].colour)
@@ -445,7 +474,7 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     panel.set(
         xlabel="completions per micro-batch",
         ylabel="cosine with the unsplit step",
-        ylim=(0.78, 1.015),
+        ylim=(0.78, 1.03),
         xscale="log",
         xticks=[1, 2, 4, 8, 16],
         xticklabels=["1", "2", "4", "8", "16 = unsplit"],

@@ -40,7 +40,7 @@ def length_data() -> pd.DataFrame:
 
 
 @figure(
-    title="With 1/|o| wrong answers grow and right ones shrink, at one pass rate",
+    title="With 1/|o| wrong answers grow and right ones shrink; without it both keep their length",
     level="observed, 5 seeds x 2 warm starts (control: 3 seeds), 95 % interval",
     alt="Four panels. Under GRPO wrong answers grow from 16 to about 40 tokens in 60 steps and "
     "right ones shrink from 14 to 9; under Dr. GRPO both stay; the gap rises under both losses "
