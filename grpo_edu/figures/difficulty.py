@@ -250,12 +250,13 @@ def silent_group_data() -> pd.DataFrame:
 
 
 @figure(
-    title="How many groups say nothing (%): the hard and the easy ends need large groups",
+    title="Hard and easy prompts need large groups: in small ones all answers are often equal",
     level="exact",
     alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two "
     "are silent and none of eight; at 0.01 still 53 percent of groups of 64.",
     answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many "
     "generations do I need?",
+    caption="exact; a group without a signal: all its answers are right, or all are wrong",
     data=silent_group_data,
 )
 def silent_groups(table: pd.DataFrame) -> Figure:
@@ -263,12 +264,10 @@ def silent_groups(table: pd.DataFrame) -> Figure:
     grid = 100 * table.pivot(index="G", columns="p", values="silent")
     picture = new_figure(WIDTH, 3.8)
     panel = picture.subplots()
-    image = panel.imshow(
-        grid.values, cmap="cividis_r", vmin=0, vmax=100, aspect="auto", origin="lower"
-    )
+    image = panel.imshow(grid.values, cmap="Greys", vmin=0, vmax=100, aspect="auto", origin="lower")
     for y, row in enumerate(grid.values):
         for x, value in enumerate(row):
-            colour = "white" if value > 55 else "#1f2328"
+            colour = "white" if value > 62 else "black"
             panel.text(x, y, f"{value:.0f}", ha="center", va="center", color=colour)
     panel.set(
         xticks=range(grid.shape[1]),

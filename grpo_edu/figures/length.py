@@ -89,8 +89,8 @@ def illustration_data() -> pd.DataFrame:
     "question; 1/std is 2.00 in question 1 (2 of 4 right), 2.31 in question 2 (3 of 4)",
     alt="Two questions with four answers each, bars for the push per token. Under GRPO bars shrink "
     "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; with "
-    "1/|o| alone its share falls from 46 to 43 percent; under Dr. GRPO bars of one sign and question "
-    "are equal.",
+    "1/|o| alone its share falls from 46 to 43 percent; under Dr. GRPO bars of one sign and "
+    "question are equal.",
     answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; "
     "coverage rows 29 and 33",
     data=illustration_data,
@@ -144,9 +144,11 @@ def drift_data() -> pd.DataFrame:
 
 
 @figure(
-    title="A token mean is not free of the length bias: it divides it by the rows that share it",
+    title="A token mean has a length bias too: about 1/n of it is left when n answers share the "
+    "denominator",
     level="exact",
-    caption="exact; hazard 0.1, cap 60; a constant has drift 0",
+    caption="exact; drift: mean push on the stop logit, when length tells nothing of the "
+    "reward; a stop at each token has chance 0.1, cap 60; a constant has drift 0",
     alt="Log-log plot of stop-logit drift against the number of completions in the denominator. "
     "0.156 at one (sequence mean), 42 percent of that at two, 8 percent at eight, falling like "
     "one over n; a constant has none.",
@@ -215,8 +217,8 @@ def field_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| the update has a curl, so it is the gradient of no objective; under a "
-    "constant it has none",
+    title="Under 1/|o| the update has a curl: no objective has this gradient; under a constant "
+    "the curl is 0",
     level="exact",
     caption="exact; no std, G = 8, no cap, constant 1/3; work: sum of the update along a side of "
     "the frame, in the direction of the arrow; around a gradient it adds up to 0",
@@ -240,7 +242,11 @@ def length_field(table: pd.DataFrame) -> Figure:
         drawn = panel.pcolormesh(grid.columns, grid.index, grid.values, shading="gouraud", **how)
         drawn.set_rasterized(True)
         image = image or drawn
-        at = part[part["mode"].rank(method="dense").isin(range(2, 15, 2))]
+        is_inside = part["wrong stop"].between(*BOX[1], inclusive="neither")
+        at = part[is_inside & part["mode"].rank(method="dense").isin(range(2, 15, 2))]
+        frame_x = [BOX[0][k] for k in (0, 1, 1, 0, 0)]
+        frame_y = [BOX[1][k] for k in (0, 0, 1, 1, 0)]
+        panel.plot(frame_x, frame_y, color=GREY, linewidth=1)
         panel.quiver(
             at["mode"],
             at["wrong stop"],
@@ -298,9 +304,10 @@ def frontier_data() -> pd.DataFrame:
 
 
 @figure(
-    title="No power of the length is both: even shares (α = 0) or no drift (α = 1)",
+    title="No weight |o|^(α−1) gives short and long answers even shares and also no drift",
     level="exact",
-    caption="exact; token weight L^(α-1), hazard 0.1, cap 60",
+    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; drift: mean "
+    "push on the stop logit when length tells nothing of the reward; stop chance 0.1, cap 60",
     alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
     "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
     "nothing reaches both.",

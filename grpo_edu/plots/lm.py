@@ -75,7 +75,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         figure,
         f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
         f"starts, 95 % interval; solid and filled: first warm start; "
-        f"placebo: shuffled rewards; control: filler before the answer{apart}",
+        f"within levels: mean over the levels of the task; placebo: shuffled rewards; "
+        f"control: filler before the answer{apart}",
     )
     return figure
 
@@ -175,7 +176,7 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
         label.set_color(_arm(arm).colour)
     right.invert_yaxis()
     right.legend(loc="lower right")
-    left.set(xlabel="tokens sampled so far, thousands", title="pass rate")
+    left.set(xlabel="tokens sampled so far, thousands", title="pass rate (colours as at the right)")
     right.set(xlabel="mean tokens of an answer", title="length at the end")
     headline(figure, title or "Pass rate and the tokens it took")
     seeds = runs["seed"].nunique()
