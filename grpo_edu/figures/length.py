@@ -144,8 +144,8 @@ def drift_data() -> pd.DataFrame:
 
 
 @figure(
-    title="A token mean has a length bias too: about 1/n of it is left when n answers share the "
-    "denominator",
+    title="A token mean has a length bias too: the bias falls about as 1/n when n answers share "
+    "the denominator",
     level="exact",
     caption="exact; drift: mean push on the stop logit, when length tells nothing of the "
     "reward; a stop at each token has chance 0.1, cap 60; a constant has drift 0",
@@ -306,8 +306,8 @@ def frontier_data() -> pd.DataFrame:
 @figure(
     title="No weight |o|^(α−1) gives short and long answers even shares and also no drift",
     level="exact",
-    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; drift: mean "
-    "push on the stop logit when length tells nothing of the reward; stop chance 0.1, cap 60",
+    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; drift: "
+    "mean push on the stop logit when length tells nothing of the reward; stop chance 0.1, cap 60",
     alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
     "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
     "nothing reaches both.",
