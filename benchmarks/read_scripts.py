@@ -34,7 +34,7 @@ NOBODY = 65534
 SECONDS = 5
 STUB = r"""
 set +u
-record() { printf 'COMMAND\0' >&9; printf '%s\0' "$@" >&9; }
+record() { printf '%s\0' COMMAND "$@" >&9; }  # one write: both ends of a pipe record at once
 command_not_found_handle() {
   case "$1" in
     bash|sh|zsh) case "$2" in -c|-lc) eval "$3"; return ;; esac ;;

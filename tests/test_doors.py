@@ -322,6 +322,13 @@ def good():
             "lengths": 8,
             "group": [0, 0],
         },
+        "grpo_edu.cards.card": {"name": "gspo"},
+        "grpo_edu.widgets.stepper.Stepper": {
+            "recipes": ["grpo"],
+            "preset": "one right answer of four",
+            "rewards": [1, 0],
+            "lengths": [2, 3],
+        },
         "grpo_edu.widgets.aggregation.AggregationExplorer": {
             "recipes": ["grpo"],
             "lengths": [2, 3],

@@ -553,7 +553,7 @@ def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
         (CONFIGS, None, None, IsADirectoryError, "is a folder: expected a YAML"),
         ("x" * 5000, None, None, OSError, "cannot be read: File name too long"),
         ("GRPOConfig()", "keras", None, KeyError, "no framework named 'keras'"),
-        ("GRPOConfig()", 3, None, KeyError, "no framework named '3'"),
+        ("GRPOConfig()", 3, None, TypeError, "expected a text"),
         ("GRPOConfig()", None, 1.16, TypeError, "version is 1.16: expected a text"),
         ("GRPOConfig()", None, "banana", ValueError, "version is 'banana': expected numbers"),
         ("GRPOConfig()", None, "verl==0.9", ValueError, "the config is read as trl"),

@@ -4,6 +4,7 @@ who runs it."""
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import textwrap
 import warnings
@@ -76,8 +77,10 @@ def subject(name: str) -> Subject:
         return Subject(RECIPES[name])
     kinds = choices()
     if name not in kinds:
+        near = difflib.get_close_matches(name, [*RECIPES, *kinds], n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
         raise KeyError(
-            f"there is no card '{name}'. Recipes: {', '.join(RECIPES)}. Choices: "
+            f"name: there is no card '{name}'.{hint} Recipes: {', '.join(RECIPES)}. Choices: "
             f"{', '.join(kinds)}."
         )
     function = getattr(ROOMS[kinds[name]], name)

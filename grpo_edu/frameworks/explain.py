@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..checks import instance
 from ..objective.recipe import Recipe
 from . import labels, verdict
 from .data_files import Framework, Option
@@ -112,7 +113,9 @@ def _named(name: str | None, reading: Reading) -> Framework:
         CannotTell: the file has marks of none, or of a program that no table describes.
     """
     keys = [entry.key for entry in reading.entries]
-    if name is None:
+    if name is not None:
+        instance("framework", name, str)
+    else:
         refuse_foreign([*reading.marks, *keys])
     name = name or reading.framework or framework_of_keys(keys)
     if name is None:

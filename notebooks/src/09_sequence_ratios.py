@@ -85,6 +85,23 @@ Stepper(["grpo", "gspo"])
 card("cispo")
 
 # %% [markdown]
+# Now move the probability of any token yourself: click a token and drag its bar, or use the arrow keys. One answer, five losses,
+# five different strips; GSPO's is even.
+
+# %%
+from grpo_edu.widgets.aggregation import AggregationExplorer
+
+AggregationExplorer(preset="a ratio for every token")
+
+# %% [markdown]
+# And take the step: a policy over five tokens before and after one update of each loss.
+
+# %%
+from grpo_edu.widgets.step import StepExplorer
+
+StepExplorer(ratio=1.4)
+
+# %% [markdown]
 # ## 2. On policy
 #
 # **Predict:** the batch is fresh, all ratios are 1. Does GSPO, "which prevents length bias", push a token of a long answer as
