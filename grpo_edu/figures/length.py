@@ -306,8 +306,9 @@ def frontier_data() -> pd.DataFrame:
 @figure(
     title="No weight |o|^(α−1) gives short and long answers even shares and also no drift",
     level="exact",
-    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; drift: "
-    "mean push on the stop logit when length tells nothing of the reward; stop chance 0.1, cap 60",
+    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; "
+    "drift: mean push on the stop logit when length tells nothing of the reward; stop chance 0.1, "
+    "cap 60",
     alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
     "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
     "nothing reaches both.",
