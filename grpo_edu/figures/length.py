@@ -463,7 +463,7 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     picture = new_figure(WIDTH, 4.4)
     panel = picture.subplots()
     moves = table[table.aggregation == "token mean, micro-batch"]
-    level = moves["sequence mean's cosine"]
+    level: Any = moves["sequence mean's cosine"]
     sizes = moves["micro-batch size"]
     steady = table[table.aggregation == "token mean, step"].cosine
     panel.plot(sizes, steady, "o-", color=SERIES[0])

@@ -108,6 +108,7 @@ def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
         }
         draw_band(axis, line["step"], line, alpha=BAND, label=_arm(arm).label, **style)
     rule(axis)
+    axis.set_ylim(top=1.35 * axis.get_ylim()[1])  # room for the legend
     axis.legend(loc="upper left")
     axis.set(
         title="wrong minus right: mean of all runs of a loss",
