@@ -91,7 +91,7 @@ def test_lone_success_is_three_with_std_and_nine_tenths_without():
 
 def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equal_arrows():
     table = FIGURES["bias_illustration"].data()
-    grpo, dr = (part for _, part in table.groupby("recipe", sort=False))
+    grpo, _, dr = (part for _, part in table.groupby("recipe", sort=False))
     first, second = (grpo[grpo.question == q].inverse_std.iloc[0] for q in (1, 2))
     assert second / first == pytest.approx(0.5 / (3**0.5 / 4))
     right = grpo[(grpo.question == 1) & (grpo.reward > 0)]
@@ -104,6 +104,8 @@ def test_token_mean_loss_at_ratio_one_is_minus_the_covariance_and_sequence_mean_
     table = FIGURES["silent_loss"].data()
     assert np.allclose(table["token mean"], table["minus covariance over mean length"], atol=1e-12)
     assert np.allclose(table["sequence mean"], 0, atol=1e-12)
+    longer = np.sign(table["wrong minus right length"].round(9))
+    assert (longer == np.sign(table["token mean"].round(9))).all()
 
 
 def test_only_the_micro_batch_token_mean_moves_with_the_split():
@@ -111,7 +113,9 @@ def test_only_the_micro_batch_token_mean_moves_with_the_split():
     moves = table["aggregation"] == "token mean, micro-batch"
     assert np.allclose(table[~moves][["cosine", "norm"]], 1)
     assert (table[moves & (table["micro-batch size"] < 16)]["cosine"] < 0.995).all()
-    assert table[moves & (table["micro-batch size"] == 1)]["is sequence mean"].all()
+    one_each = table[moves & (table["micro-batch size"] == 1)]
+    assert one_each["is sequence mean"].all()
+    assert np.allclose(one_each["cosine"], one_each["sequence mean's cosine"])
 
 
 def test_sequence_ratios_on_policy_coincide_as_the_figure_says():
@@ -164,6 +168,8 @@ def test_the_curl_of_the_length_field_is_negative_everywhere_and_wrong_answers_l
     assert (table["curl"] < 0).all()
     assert (table["by wrong stop"] < 0).all()
     assert (table["by mode"] > 0).all()
+    even = table[np.isclose(table["mode"], 0)]
+    assert np.allclose(even["by mode, constant"], 7 / 8 / 4 / 3)  # (G-1)/G p(1-p) / constant
 
 
 def test_recorded_toy_runs_show_the_length_bias_at_equal_pass_rates_over_all_eight_seeds():

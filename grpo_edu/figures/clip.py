@@ -15,6 +15,7 @@ from ..objective.catalog import recipe
 from ..objective.surrogates import EXAMPLES, cispo, ppo_clip
 from ..plots.style import (
     DASHES,
+    GREY,
     RECIPES,
     SERIES,
     WIDTH,
@@ -23,7 +24,6 @@ from ..plots.style import (
     name_line,
     new_figure,
     note,
-    rule,
     tint,
 )
 from ..rollouts import Rollouts
@@ -100,11 +100,11 @@ def clip_objective(table: pd.DataFrame) -> Figure:
             panel.plot(line.ratio, line.gradient, **style)
             if sign > 0:
                 name_line(panel, line.ratio, line.gradient, of.label, of.colour)
-        rule(panel)
+        panel.plot([0.4, 1.8], [0, 0], color=GREY, linewidth=0.8, zorder=0.5)
         low, high = (-0.15, 1.6) if sign > 0 else (-2.0, 0.2)
-        panel.set(xlabel="importance ratio ρ", ylim=(low, high))
+        panel.set(xlabel="importance ratio ρ", xlim=(0.33, 1.87), ylim=(low, high))
         panel.set_title("advantage +1: pushed up" if sign > 0 else "advantage −1: pushed down")
-        note(panel, 0.43, 0.02 if sign < 0 else 0.94, "band", ha="center")
+        note(panel, 0.435, 0.02 if sign < 0 else 0.94, "band", ha="center")
     panels[0].set_ylabel("gradient by log π")
     return picture
 

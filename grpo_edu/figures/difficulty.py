@@ -29,6 +29,7 @@ from ..plots.style import (
     SERIES,
     WIDTH,
     Look,
+    ink,
     name_line,
     new_figure,
     note,
@@ -71,8 +72,9 @@ def advantage_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Dividing by the std makes the lone success loud, and the lone failure",
+    title="Division by the std more than triples the advantage of a lone success or failure",
     level="exact",
+    caption="exact; std with ddof 0; MaxRL leaves the left panel: 9 at one right answer, 4 at two",
     alt="Advantage against the number of right completions among ten. With the std a lone success "
     "has advantage 3.0 and a lone failure minus 3.0; without it 0.9 and minus 0.9; RLOO is ten "
     "ninths of that; MaxRL gives it 9 (off the picture); pass@2 is not centred.",
@@ -82,28 +84,45 @@ def advantage_data() -> pd.DataFrame:
 )
 def advantage_by_correct_count(table: pd.DataFrame) -> Figure:
     """Advantage against K: right completions left, wrong ones right."""
-    picture = new_figure(WIDTH, 4.6)
+    picture = new_figure(WIDTH, 4.8)
     panels = picture.subplots(1, 2, sharey=True)
     looks = dict(zip(ESTIMATORS, ("grpo", "dr_grpo", "rloo", "maxrl", "pass@k"), strict=True))
-    for panel, column in zip(panels, ("right", "wrong"), strict=True):
+    names = list(ESTIMATORS)
+    lone = {"right": 1, "wrong": G - 1}
+    for panel, column in zip(panels, lone, strict=True):
         for name, line in table.dropna(subset=[column]).groupby("estimator", sort=False):
             style = RECIPES[looks[str(name)]]
-            of: dict[str, Any] = {"color": style.colour, "marker": style.marker, "markersize": 5}
-            panel.plot(line.correct, line[column], **of)
-            if column == "wrong":
-                name_line(panel, line.correct, line[column], str(name), style.colour)
+            is_std = name in names[:2]
+            of: dict[str, Any] = {
+                "color": style.colour,
+                "marker": style.marker,
+                "markersize": 6 if is_std else 4,
+                "linewidth": 2.2 if is_std else 1.2,
+                "zorder": 3 if is_std else 2,
+            }
+            panel.plot(line.correct, line[column], label=str(name), **of)
         rule(panel)
+        at_lone = table[table.correct == lone[column]].set_index("estimator")[column]
+        for name in names[:2]:
+            sign = 1 if column == "right" else -1
+            panel.annotate(
+                f"{at_lone[name]:.1f}".replace("-", "−"),
+                (lone[column], at_lone[name]),
+                (-9 * sign, 5 * sign if name == names[0] else 0),
+                textcoords="offset points",
+                ha="right" if sign > 0 else "left",
+                va="center",
+                color=RECIPES[looks[name]].colour,
+                fontweight="bold",
+            )
         panel.set(
             title=f"advantage of a {column} answer",
             xlabel=f"right answers of {G}",
             xticks=range(0, G + 1),
-            xlim=(-0.3, G + 0.3),
+            xlim=(-0.6, G + 0.6),
         )
-    panels[0].set(ylabel="advantage", ylim=(-3.5, 9.6))
-    alone = table[table.correct == 1].set_index("estimator").right
-    lone, centred = (alone[name] for name in list(ESTIMATORS)[:2])
-    text = f"a lone success: advantage {lone:.1f}\nwith the std, {centred:.1f} without"
-    panels[0].text(3.2, 4.5, text)
+    panels[0].set(ylabel="advantage", ylim=(-3.6, 3.6))
+    panels[0].legend(loc="lower left")
     return picture
 
 
@@ -158,19 +177,21 @@ def weight_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Dividing by the std: flat at G = 2 and 3, a bias at both ends that grows with G and "
-    "saturates at √(G-1)",
+    title="From G = 4 on, division by the std favours hard and easy prompts: their weight "
+    "rises to √(G−1)",
     level="exact",
+    caption="exact; the weight is the slope h′(p) of the objective h; ticks at both edges: √(G−1)",
     alt="Expected weight of a prompt against its pass rate. With the std it is 1 at G = 2, root 2 "
-    "at G = 3, and U-shaped from G = 4 on, up to the infinite-group curve one over root p(1-p); "
-    "RLOO is flat; MaxRL falls from left to right. Right: the objectives climbed.",
+    "at G = 3, and U-shaped from G = 4 on, up to root of G minus 1 at both ends, marked; the "
+    "infinite-group curve is one over root p(1-p); RLOO is flat; MaxRL falls from left to right. "
+    "Right: the objectives climbed.",
     answers="MaxRL (arXiv 2602.02710) Fig. 1; Davis and Recht (arXiv 2510.13651); Dr. GRPO on the "
     "question-level bias",
     data=weight_data,
 )
 def prompt_weight(table: pd.DataFrame) -> Figure:
-    """w left, on log axes; h right."""
-    picture = new_figure(WIDTH, 4.3)
+    """w left, on log axes, with its limits; h right, where the lines are named."""
+    picture = new_figure(WIDTH, 4.8)
     left, right = picture.subplots(1, 2)
     for name, scheme in SCHEMES.items():
         line = table[table.scheme == name]
@@ -181,18 +202,35 @@ def prompt_weight(table: pd.DataFrame) -> Figure:
         }
         left.plot(line.p, line.weight, **style)
         right.plot(line.p, line.objective, **style)
-        name_line(left, line.p, line.weight, name, scheme.look.colour)
-        name_line(right, line.p, line.objective, name, scheme.look.colour)
+        if name != "RLOO":  # its line is that of G = 2
+            text = f"{name}; RLOO" if name == "std, G = 2" else name
+            name_line(right, line.p, line.objective, text, scheme.look.colour)
+    for size in (4, 8, 16, 64):
+        limit = math.sqrt(size - 1)
+        left.plot([0, 1], [limit, limit], "_", color=ink(), markersize=9)
+        left.annotate(
+            f"√{size - 1} (G = {size})",
+            (1, limit),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            color=RECIPES["grpo"].colour,
+        )
+    infinite = table[table.scheme == "std, G = ∞"]
+    name_line(left, infinite.p, infinite.weight, "no limit (G = ∞)", RECIPES["grpo"].colour)
+    left.text(0.16, 7.2, "MaxRL", color=RECIPES["maxrl"].colour)
+    left.text(0.5, 0.91, "RLOO, and std at G = 2", ha="center", va="center", color=ink())
+    left.text(0.5, 1.29, "std at G = 3", ha="center", va="center", color=RECIPES["grpo"].colour)
     left.set(
         yscale="log",
         ylim=(0.8, 20),
         yticks=[1, 2, 5, 10, 20],
         yticklabels=["1", "2", "5", "10", "20"],
         xlabel="pass rate p of the prompt",
-        title="expected weight w of the prompt (log)",
+        title="expected weight of the prompt (log)",
     )
     left.minorticks_off()
-    right.set(xlabel="pass rate p of the prompt", title="the objective h that is climbed, h′ = w")
+    right.set(xlabel="pass rate p of the prompt", title="the objective h(p) that is climbed")
     return picture
 
 
@@ -212,12 +250,13 @@ def silent_group_data() -> pd.DataFrame:
 
 
 @figure(
-    title="How many groups say nothing (%): the hard and the easy ends need large groups",
+    title="Hard and easy prompts need large groups: in small ones all answers are often equal",
     level="exact",
     alt="Heat map of p to the G plus (1-p) to the G. At pass rate 0.5 half of the groups of two "
     "are silent and none of eight; at 0.01 still 53 percent of groups of 64.",
     answers="DAPO (arXiv 2503.14476) Fig. 3b and dynamic sampling; learner question: how many "
     "generations do I need?",
+    caption="exact; a group without a signal: all its answers are right, or all are wrong",
     data=silent_group_data,
 )
 def silent_groups(table: pd.DataFrame) -> Figure:
@@ -225,12 +264,10 @@ def silent_groups(table: pd.DataFrame) -> Figure:
     grid = 100 * table.pivot(index="G", columns="p", values="silent")
     picture = new_figure(WIDTH, 3.8)
     panel = picture.subplots()
-    image = panel.imshow(
-        grid.values, cmap="cividis_r", vmin=0, vmax=100, aspect="auto", origin="lower"
-    )
+    image = panel.imshow(grid.values, cmap="Greys", vmin=0, vmax=100, aspect="auto", origin="lower")
     for y, row in enumerate(grid.values):
         for x, value in enumerate(row):
-            colour = "white" if value > 55 else "#1f2328"
+            colour = "white" if value > 62 else "black"
             panel.text(x, y, f"{value:.0f}", ha="center", va="center", color=colour)
     panel.set(
         xticks=range(grid.shape[1]),

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..frameworks.effective import effective_table
-from ..plots.style import DOWN, GREY, UP, WIDTH, ink, new_figure, quiet, rule, tint
+from ..plots.style import DOWN, GREY, UP, WIDTH, ink, new_figure, quiet, tint
 from .registry import figure
 
 WRITTEN = {"trl": "TRL", "openrlhf": "OpenRLHF", "nemo_rl": "NeMo-RL", "skyrl": "SkyRL"}
@@ -16,6 +16,8 @@ WRITTEN = {"trl": "TRL", "openrlhf": "OpenRLHF", "nemo_rl": "NeMo-RL", "skyrl": 
     title='One name, many losses: the advantage and the push per token of "GRPO" by framework and '
     "version",
     level="exact, for the losses that the framework tables state",
+    caption="exact, for the losses that the framework tables state; push: gradient weight of a "
+    "token; averaged: the mean over the tokens of one completion, then over completions",
     alt="One row for each framework and version. Left, the advantage of the one success among "
     "four: about 1.5 where the group std divides, 1.0 in NeMo-RL, 0.75 in open-instruct, which do "
     "not. Right, the push per token in a completion of 10 and of 100 tokens: ten to one under the "
@@ -36,6 +38,8 @@ def which_grpo(table: pd.DataFrame) -> Figure:
     for result, part in order.groupby(["bias", "gain"], sort=False):
         starts[result] = rows[-1] + 2 if rows else 0
         rows += [starts[result] + k + 1 for k in range(len(part))]
+        edges = [starts[result] + 0.5, rows[-1] + 0.5]
+        left.plot([0, 0], edges, color=GREY, linewidth=0.8, zorder=0.5)
     left.plot(order["advantage of a failure"], rows, "v", color=DOWN)
     left.plot(order[success], rows, "^", color=UP)
     right.hlines(rows, order[long], order[short], color=GREY, linewidth=2)
@@ -62,7 +66,6 @@ def which_grpo(table: pd.DataFrame) -> Figure:
     )
     right.set_xticks([1 / 200, 1 / 110, 1 / 20], ["1/200", "1/110", "1/20"])
     right.minorticks_off()
-    rule(left, vertical=True)
     for axis in (left, right):
         axis.tick_params(axis="y", length=0, labelcolor=quiet())
         axis.hlines(rows, *axis.get_xlim(), color=tint(), linewidth=0.8, zorder=0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -26,14 +27,12 @@ from ..plots.style import (
     DOWN,
     GREY,
     RECIPES,
-    RIGHT,
     SERIES,
     UP,
     WIDTH,
     WRONG,
     ink,
     new_figure,
-    note,
     paper,
     quiet,
     rule,
@@ -55,6 +54,7 @@ BIASES = {
     "1/|o| and 1/std (GRPO)": Recipe(
         baseline=group_mean, scale=POPULATION, aggregation=sequence_mean
     ),
+    "1/|o| alone": Recipe(baseline=group_mean, aggregation=sequence_mean),
     "neither (Dr. GRPO)": recipe("dr_grpo"),
 }
 
@@ -83,54 +83,47 @@ def illustration_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| short right answers and short wrong ones are pushed hardest; 1/std favours "
-    "the uneven question",
+    title="1/|o| pushes tokens of short answers harder; 1/std gives more to the uneven question",
     level="exact",
-    caption="exact; arrows: push per token in percent of the recipe's total push, one scale",
-    alt="Two questions with four answers each, bars as long as the answers, arrows for the push "
-    "per token. Under GRPO arrows shrink with length and question 2 (3 of 4 right) has 1.155 "
-    "times the 1/std of question 1; under Dr. GRPO arrows of one sign and question are equal.",
+    caption="exact; orange: pushed up, purple: pushed down; share: |push| of all tokens of the "
+    "question; 1/std is 2.00 in question 1 (2 of 4 right), 2.31 in question 2 (3 of 4)",
+    alt="Two questions with four answers each, bars for the push per token. Under GRPO bars shrink "
+    "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; with "
+    "1/|o| alone its share falls from 46 to 43 percent; under Dr. GRPO bars of one sign and "
+    "question are equal.",
     answers="Dr. GRPO (arXiv 2503.20783), first version, the illustration of both biases; "
     "coverage rows 29 and 33",
     data=illustration_data,
 )
 def bias_illustration(table: pd.DataFrame) -> Figure:
-    """Bars as long as the answers, arrows as long as the push per token."""
-    picture = new_figure(WIDTH, 4.6)
-    panels = picture.subplots(1, 2, sharex=True, sharey=True)
-    row: Any
+    """One bar per answer, as long as the push per token; the share of each question above."""
+    picture = new_figure(WIDTH, 5.2)
+    panels = picture.subplots(1, 3, sharex=True, sharey=True)
     for panel, name in zip(panels, BIASES, strict=True):
-        part = table.loc[table.recipe == name]
-        total = (part.push.abs() * part.length).sum()
-        for y, row in enumerate(part.itertuples()):
-            colour = RIGHT.colour if row.reward > 0 else WRONG.colour
-            panel.barh(y, row.length, color=colour, height=0.6)
-            start = 21.5 if row.push > 0 else 25
-            end = start + 70 * row.push / total
-            arrow: dict[str, Any] = {
-                "arrowstyle": "-|>",
-                "color": UP if row.push > 0 else DOWN,
-                "lw": 2,
-                "shrinkA": 0,
-                "shrinkB": 0,
-            }
-            panel.annotate("", (end, y), (start, y), arrowprops=arrow)
-        rule(panel, 3.5)
-        panel.text(17.3, -0.9, "push per token", color=quiet())
-        panel.set(title=name, xlabel="tokens of the answer", xlim=(0, 27), xticks=[0, 4, 8, 12, 16])
-    shown = table[table.recipe == next(iter(BIASES))]
-    labels = [
-        f"{'right' if reward > 0 else 'wrong'}, {size} tokens"
-        for reward, size in zip(shown.reward, shown.length, strict=True)
-    ]
-    panels[0].set_yticks(range(len(labels)), labels)
-    panels[0].set_ylim(7.6, -1.2)
-    first = shown.groupby("question").inverse_std.first()
-    for panel in panels:
+        part = table.loc[table.recipe == name].reset_index(drop=True)
+        size = part.push.abs() * part.length
+        push = 100 * part.push / size.sum()
+        y = part.index + 1.2 * (part.question - 1)
+        panel.barh(y, push, color=[UP if p > 0 else DOWN for p in push], height=0.6)
+        for at, p in zip(y, push, strict=True):
+            beside = p + 0.08 * (1 if p > 0 else -1)
+            side = "left" if p > 0 else "right"
+            panel.text(beside, at, f"{abs(p):.1f}", ha=side, va="center")
+        shares = (100 * size / size.sum()).groupby(part.question).sum()
+        for question, share in shares.items():
+            top = 5.2 * (question - 1)
+            text = f"question {question}: share {share:.0f} %"
+            panel.text(-4.1, top - 0.85, text, va="center", color=quiet())
+            panel.plot([0, 0], [top - 0.5, top + 3.5], color=GREY, linewidth=0.8)
+        panel.set(title=name, xlim=(-4.3, 4.3))
         panel.tick_params(axis="y", length=0)
-    for place, (question, size) in zip(((7, 2), (9, 7)), first.items(), strict=True):
-        text = f"question {question}: 1/std = {size:.2f}"
-        panels[0].text(*place, text, color=quiet(), va="center")
+    labels = [
+        f"{'right' if reward > 0 else 'wrong'}, {tokens} tokens"
+        for reward, tokens in zip(part.reward, part.length, strict=True)
+    ]
+    panels[1].set_xlabel("push per token, % of the total |push|")
+    panels[0].set_yticks(y, labels)
+    panels[0].set_ylim(8.8, -1.4)
     return picture
 
 
@@ -151,9 +144,11 @@ def drift_data() -> pd.DataFrame:
 
 
 @figure(
-    title="A token mean is not free of the length bias: it divides it by the rows that share it",
+    title="A token mean has a length bias too: the bias falls about as 1/n when n answers share "
+    "the denominator",
     level="exact",
-    caption="exact; hazard 0.1, cap 60; a constant has drift 0",
+    caption="exact; drift: mean push on the stop logit, when length tells nothing of the "
+    "reward; a stop at each token has chance 0.1, cap 60; a constant has drift 0",
     alt="Log-log plot of stop-logit drift against the number of completions in the denominator. "
     "0.156 at one (sequence mean), 42 percent of that at two, 8 percent at eight, falling like "
     "one over n; a constant has none.",
@@ -197,21 +192,24 @@ def drift_by_scope(table: pd.DataFrame) -> Figure:
 # --- the field that is no gradient
 
 BOX = ((-2.0, 2.0), (-3.0, 0.5))
+CONSTANT = 3  # tokens; arrows of both panels are then about as long
 
 
 def field_data() -> pd.DataFrame:
     """The expected update on a grid of (mode logit, wrong stop logit), right stop logit -1, G = 8,
-    and its curl."""
+    and its curl; under a constant only the mode moves, by (G-1)/G p(1-p) / constant."""
     rows = []
     for a in np.linspace(*BOX[0], 15):
         for w in np.linspace(*BOX[1], 13):
             f = length.field(a, -1.0, w, 8)
+            p = 1 / (1 + np.exp(-a))
             rows.append(
                 {
                     "mode": a,
                     "wrong stop": w,
                     "by mode": f[0].item(),
                     "by wrong stop": f[2].item(),
+                    "by mode, constant": 7 / 8 * p * (1 - p) / CONSTANT,
                     "curl": length.curl(a, w, 8),
                 }
             )
@@ -219,42 +217,74 @@ def field_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| the update has a curl: it is the gradient of no objective",
+    title="Under 1/|o| the update has a curl: no objective has this gradient; under a constant "
+    "the curl is 0",
     level="exact",
-    caption="exact; no std, G = 8, no cap",
-    alt="Arrows of the expected update over mode logit and stop logit of wrong answers, coloured "
-    "by curl, which is negative everywhere and largest where right answers are rare. Arrows point "
-    "to more right answers and to a lower stop logit.",
+    caption="exact; no std, G = 8, no cap, constant 1/3; work: sum of the update along a side of "
+    "the frame, in the direction of the arrow; around a gradient it adds up to 0",
+    alt="Two panels of arrows of the expected update over mode logit and stop logit of wrong "
+    "answers. Under 1/|o|, coloured by curl, which is negative everywhere and largest where right "
+    "answers are rare, arrows also point to a lower stop logit, and the work of the four sides of "
+    "the frame adds up to minus 0.21. Under a constant arrows are level, the sum is 0.",
     answers="does 1/|o| only rescale the objective? (our own derivation, enumerated)",
     data=field_data,
 )
 def length_field(table: pd.DataFrame) -> Figure:
-    """Curl as colour, the update as arrows."""
-    picture = new_figure(WIDTH, 4.6)
-    panel = picture.subplots()
-    grid = table.pivot(index="wrong stop", columns="mode", values="curl")
+    """The update as arrows, its curl as colour, the work along each side of the frame."""
+    picture = new_figure(WIDTH, 4.8)
+    panels = picture.subplots(1, 2, sharey=True)
+    level = table.assign(**{"by mode": table["by mode, constant"], "by wrong stop": 0.0, "curl": 0})
     shades = LinearSegmentedColormap.from_list("curl", [SERIES[1], paper()])
-    image = panel.pcolormesh(
-        grid.columns, grid.index, grid.values, cmap=shades, vmax=0, shading="gouraud"
-    )
-    image.set_rasterized(True)
-    panel.quiver(
-        table["mode"],
-        table["wrong stop"],
-        table["by mode"],
-        table["by wrong stop"],
-        width=0.003,
-        color=ink(),
-    )
-    picture.colorbar(image, ax=panel, label="curl of the update (0: a gradient)")
-    panel.set(
-        xlabel="mode logit (right: more right answers)",
-        ylabel="stop logit of wrong answers (down: longer)",
-        xlim=(-2.2, 2.3),
-    )
-    work = length.loop_integral(8, *BOX, right=-1.0, points=300)
-    panel.set_title(f"work around the frame: −{-work:.2f}; under a constant: 0")
+    image: Any = None
+    for panel, part, name in zip(panels, (table, level), ("1/|o|", "a constant"), strict=True):
+        grid = part.pivot(index="wrong stop", columns="mode", values="curl")
+        how: dict[str, Any] = {"cmap": shades, "vmin": table.curl.min(), "vmax": 0}
+        drawn = panel.pcolormesh(grid.columns, grid.index, grid.values, shading="gouraud", **how)
+        drawn.set_rasterized(True)
+        image = image or drawn
+        is_inside = part["wrong stop"].between(*BOX[1], inclusive="neither")
+        at = part[is_inside & part["mode"].rank(method="dense").isin(range(2, 15, 2))]
+        frame_x = [BOX[0][k] for k in (0, 1, 1, 0, 0)]
+        frame_y = [BOX[1][k] for k in (0, 0, 1, 1, 0)]
+        panel.plot(frame_x, frame_y, color=GREY, linewidth=1)
+        panel.quiver(
+            at["mode"],
+            at["wrong stop"],
+            at["by mode"],
+            at["by wrong stop"],
+            width=0.005,
+            scale=1.4,
+            pivot="mid",
+            color=ink(),
+        )
+        total = _work_on_frame(panel, part)
+        panel.set(
+            title=f"{name}: work around the frame {total:.2f}".replace("-", "−"),
+            xlabel="mode logit (right: more right answers)",
+            xlim=(-3.3, 3.3),
+            ylim=(-3.7, 1.2),
+        )
+    panels[0].set_ylabel("stop logit of wrong answers (down: longer)")
+    picture.colorbar(image, ax=panels, label="curl of the update", location="right", shrink=0.8)
     return picture
+
+
+def _work_on_frame(panel: Axes, part: pd.DataFrame) -> float:
+    """Write the work along each side, counter-clockwise, beside the side; returns the sum."""
+    by_mode = part.pivot(index="wrong stop", columns="mode", values="by mode")
+    by_stop = part.pivot(index="wrong stop", columns="mode", values="by wrong stop")
+    modes = by_mode.columns.to_numpy()
+    stops = by_mode.index.to_numpy()
+    sides = {
+        (0.0, -3.35, "→"): np.trapezoid(by_mode.iloc[0], modes),
+        (2.65, -1.25, "↑"): np.trapezoid(by_stop.iloc[:, -1], stops),
+        (0.0, 0.8, "←"): -np.trapezoid(by_mode.iloc[-1], modes),
+        (-2.65, -1.25, "↓"): -np.trapezoid(by_stop.iloc[:, 0], stops),
+    }
+    for (x, y, arrow), work in sides.items():
+        text = f"{arrow} {work + 0.0:.2f}".replace("-", "−")
+        panel.text(x, y, text, ha="center", va="center")
+    return float(sum(sides.values())) + 0.0
 
 
 # --- the frontier
@@ -274,9 +304,11 @@ def frontier_data() -> pd.DataFrame:
 
 
 @figure(
-    title="No power of the length is both: even shares (α = 0) or no drift (α = 1)",
+    title="No weight |o|^(α−1) gives short and long answers even shares and also no drift",
     level="exact",
-    caption="exact; token weight L^(α-1), hazard 0.1, cap 60",
+    caption="exact; share: part of the total |push| of a short and a 10 times longer answer; "
+    "drift: mean push on the stop logit when length tells nothing of the reward; stop chance 0.1, "
+    "cap 60",
     alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
     "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
     "nothing reaches both.",
@@ -328,6 +360,10 @@ def silent_data() -> pd.DataFrame:
         losses = {"token mean": step_token_mean, "sequence mean": sequence_mean}
         rows.append(
             {
+                "wrong minus right length": (
+                    rollouts.lengths[rollouts.reward == 0].double().mean()
+                    - rollouts.lengths[rollouts.reward == 1].double().mean()
+                ).item(),
                 "minus covariance over mean length": (-covariance / lengths.double().mean()).item(),
                 **{k: grpo.but(aggregation=a).loss(rollouts).item() for k, a in losses.items()},
             }
@@ -336,33 +372,42 @@ def silent_data() -> pd.DataFrame:
 
 
 @figure(
-    title='Loss 0 is not "nothing learnt": it tells whether right answers are longer',
+    title="The value of the loss does not show learning: GRPO's is 0 in every group, that of a "
+    "token mean shows only which answers are longer",
     level="exact",
-    caption="exact; 60 random groups of 8",
-    alt="Value of the loss at ratio one against minus the covariance of advantage and length over "
-    "the mean length: the token mean lies on the diagonal, the sequence mean is exactly zero, "
-    "whatever the gradient.",
+    caption="exact; 60 random groups of 8 at ratio 1, each with right and wrong answers, so no "
+    "gradient weight is 0; the token mean is −Cov(advantage, length) / mean length",
+    alt="Value of the loss at ratio one against how much longer wrong answers are than right "
+    "ones: the token mean rises with it, through zero; the sequence mean is exactly zero in every "
+    "group.",
     answers="TRL issue 2995; the most asked question: why is my GRPO loss 0?",
     data=silent_data,
 )
 def silent_loss(table: pd.DataFrame) -> Figure:
-    """Loss value against the covariance."""
+    """Loss of each group under both aggregations against its difference in length."""
     picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    x = table["minus covariance over mean length"]
     rule(panel)
     rule(panel, vertical=True)
-    for column, of in (("token mean", RECIPES["dapo(step)"]), ("sequence mean", RECIPES["grpo"])):
-        panel.scatter(x, table[column], s=32, marker=of.marker, color=of.colour, alpha=0.8)
-    panel.text(0.12, 0.24, "token mean: −Cov(A, |o|) / mean |o|", ha="right")
-    panel.text(0.56, 0.03, "sequence mean (GRPO): 0 in every group", ha="right")
-    note(panel, 0.01, 0.97, "← right answers longer", va="top")
-    note(panel, 0.99, 0.03, "wrong answers longer →", ha="right")
-    panel.set(xlabel="−Cov(advantage, length) / mean length", ylabel="value of the loss at ratio 1")
+    for column, of, name in (
+        ("token mean", RECIPES["dapo(step)"], "token mean"),
+        ("sequence mean", RECIPES["grpo"], "sequence mean (GRPO): 0 in every group"),
+    ):
+        x = table["wrong minus right length"]
+        panel.scatter(x, table[column], s=28, marker=of.marker, color=of.colour, label=name)
+    panel.legend(loc="upper left")
+    panel.set(
+        xlabel="mean length of wrong answers minus right ones, tokens",
+        ylabel="value of the loss",
+    )
     return picture
 
 
 # --- splits
+
+
+def _cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a * b).sum() / a.norm() / b.norm()).item()
 
 
 def split_data() -> pd.DataFrame:
@@ -388,12 +433,12 @@ def split_data() -> pd.DataFrame:
         per_row = token_weights(loss.but(aggregation=sequence_mean), rollouts)
         for parts in (1, 2, 4, 8, 16):
             cut = token_weights(loss, rollouts, split(16, parts))
-            cosine = (cut * whole).sum() / cut.norm() / whole.norm()
             rows.append(
                 {
                     "aggregation": name,
                     "micro-batch size": 16 // parts,
-                    "cosine": cosine.item(),
+                    "cosine": _cosine(cut, whole),
+                    "sequence mean's cosine": _cosine(per_row, whole),
                     "norm": (cut.norm() / whole.norm()).item(),
                     "is sequence mean": bool(torch.allclose(cut, per_row)),
                 }
@@ -402,36 +447,45 @@ def split_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Only the micro-batch token mean feels how the step is cut; at one completion each it "
-    "is the sequence mean",
+    title="Only the micro-batch token mean depends on how the step is cut: at one completion each "
+    "it has the weights of the sequence mean",
     level="exact",
-    caption="exact; 4 prompts x 4 completions, lengths 2 to 80",
-    alt="Cosine and norm of the token weights against micro-batch size for five aggregations. "
-    "Four are flat at one; the micro-batch token mean turns away as micro-batches shrink.",
+    caption="exact; 4 prompts x 4 completions, lengths 2 to 80; cosine of the token weights",
+    alt="Cosine of the token weights with those of the whole step, against micro-batch size. Four "
+    "aggregations stay at one; the micro-batch token mean falls as micro-batches shrink, to the "
+    "level of the sequence mean, drawn as a line, at one completion each.",
     answers="TRL issue 3021, PR 3231; verl issue 3741; open-instruct PR 1161: does gradient "
     "accumulation change the loss?",
     data=split_data,
 )
 def micro_batch_invariance(table: pd.DataFrame) -> Figure:
-    """Cosine against the size of a micro-batch."""
-    picture = new_figure(WIDTH, 4.0)
+    """Cosine against the size of a micro-batch, the level of the sequence mean beside it."""
+    picture = new_figure(WIDTH, 4.4)
     panel = picture.subplots()
-    groups = dict(list(table.groupby("aggregation", sort=False)))
-    moves = groups.pop("token mean, micro-batch")
-    for k, (name, part) in enumerate(groups.items()):
-        style: dict[str, Any] = {"color": SERIES[k], "markersize": 12 - 2 * k, "fillstyle": "none"}
-        panel.plot(part["micro-batch size"], part["cosine"], "os^D"[k] + "-", label=name, **style)
-    panel.plot(moves["micro-batch size"], moves["cosine"], "v-", color=RECIPES["bnpo"].colour)
-    panel.text(4.2, 0.9, "token mean of each micro-batch", color=ink())
-    lowest = moves["cosine"].to_numpy().min()
-    panel.text(1.35, lowest, "one completion each:\nthe sequence mean", va="center")
+    moves = table[table.aggregation == "token mean, micro-batch"]
+    level: Any = moves["sequence mean's cosine"]
+    sizes = moves["micro-batch size"]
+    steady = table[table.aggregation == "token mean, step"].cosine
+    panel.plot(sizes, steady, "o-", color=SERIES[0])
+    text = "sequence mean, constant, token mean of the prompt or of the step: all at 1"
+    panel.text(1, 1.008, text, color=SERIES[0])
+    panel.plot(sizes, level, "--", color=RECIPES["grpo"].colour)
+    panel.plot(sizes, moves.cosine, "v-", color=RECIPES["bnpo"].colour, markersize=8)
+    panel.text(2.2, 0.89, "token mean of each micro-batch", color=RECIPES["bnpo"].colour)
+    panel.text(
+        16,
+        level.max() + 0.008,
+        "sequence mean against the unsplit token mean",
+        ha="right",
+        color=RECIPES["grpo"].colour,
+    )
     panel.set(
         xlabel="completions per micro-batch",
         ylabel="cosine with the unsplit step",
+        ylim=(0.78, 1.03),
         xscale="log",
         xticks=[1, 2, 4, 8, 16],
         xticklabels=["1", "2", "4", "8", "16 = unsplit"],
     )
     panel.minorticks_off()
-    panel.legend(loc="lower right", title="four that do not move", title_fontsize=9)
     return picture

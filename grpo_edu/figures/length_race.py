@@ -13,7 +13,7 @@ from ..plots.style import GREY, RECIPES, RIGHT, WIDTH, WRONG, new_figure, quiet
 from .registry import figure, recorded_table
 from .toy_length import SEEDS
 
-LOSSES = {"grpo": "each answer averaged: 1/|o|", "dr_grpo": "a constant for every token"}
+LOSSES = {"grpo": "1/|o|", "dr_grpo": "constant"}
 CAP = 64  # tokens; no mean is longer
 
 
@@ -42,7 +42,7 @@ def race_frames(table: pd.DataFrame) -> Iterator[Figure]:
     frames=race_frames,
 )
 def length_race(table: pd.DataFrame) -> Figure:
-    """The answers at the last step of the table, one cell per token; rings: where they began."""
+    """The answers at the last step of the table, one cell per token; lines: where they began."""
     picture = new_figure(WIDTH, 3.3)
     panels = picture.subplots(1, 2, sharex=True, sharey=True)
     for panel, (name, words) in zip(panels, LOSSES.items(), strict=True):
@@ -52,8 +52,9 @@ def length_race(table: pd.DataFrame) -> Figure:
             _answer(panel, y, now[f"length_{side.label}"], side.colour)
             begun = first[f"length_{side.label}"]
             panel.plot([begun, begun], [y - 0.42, y + 0.42], color=GREY, linewidth=1.2)
-        panel.set_title(f"{RECIPES[name].label}: {words}", color=RECIPES[name].colour)
-        panel.set_xlabel(f"step {now.step:3.0f}, pass rate {now.pass_rate:.2f}")
+        heading = f"{RECIPES[name].label}, {words}: step {now.step:3.0f}, pass rate"
+        panel.set_title(f"{heading} {now.pass_rate:.2f}", color=RECIPES[name].colour)
+        panel.set_xlabel("expected tokens of an answer")
     panels[0].set(
         xlim=(0, CAP + 8),
         ylim=(1.6, -0.6),

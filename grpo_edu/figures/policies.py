@@ -210,27 +210,27 @@ def three_policies(table: pd.DataFrame) -> Figure:
     top, middle, bottom = picture.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1.6])
     x = table["update"]
     policies = (
-        ("policy", "π_θ: every update", SERIES[2], "o-"),
-        ("sampler", "π_old: the sampler", SERIES[1], "-"),
-        ("reference", "π_ref: frozen", SERIES[0], "--"),
+        ("policy", r"$\pi_\theta$: every update", SERIES[2], "o-"),
+        ("sampler", r"$\pi_\mathrm{old}$: the sampler", SERIES[1], "-"),
+        ("reference", r"$\pi_\mathrm{ref}$: frozen", SERIES[0], "--"),
     )
     for column, label, colour, style in policies:
         how = {"drawstyle": "steps-post"} if column == "sampler" else {}
         top.plot(x, table[column], style, color=colour, **how)
         name_line(top, x, table[column], label, colour)
-    top.set_title("probability of a right answer")
+    top.set(title="probability of a right answer", ylim=(0.24, 0.78))
     middle.axhspan(0.8, 1.2, color=tint(), zorder=0)
     for look in (RIGHT, WRONG):
         ratio = table[f"ratio, {look.label}"]
         middle.plot(x, ratio, look.marker, color=look.colour, markersize=7)
         name_line(middle, x, ratio, f"{look.label} answers", look.colour)
-    middle.text(-1.5, 0.52, "clipped", color=quiet())
+    middle.text(-1.5, 0.42, "clipped", color=quiet())
     for update, share in zip(x, table["clip fraction"], strict=True):
-        middle.text(update, 0.52, f"{share:.0%}", ha="center")
-    middle.set(ylim=(0.45, 1.9), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
+        middle.text(update, 0.42, f"{share:.0%}", ha="center")
+    middle.set(ylim=(0.33, 1.9), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
     middle.set_title("ratio of policy and sampler (grey: inside the clip)")
     bottom.plot(x, table.kl, "D-", color=SERIES[0], markersize=5)
-    bottom.set(xlabel="update", ylabel="nats", xticks=list(x))
+    bottom.set(xlabel="update", ylabel="nats", xticks=list(x), ylim=(-0.04, 0.45))
     bottom.set_title("KL of the policy from the reference")
     for panel in (top, middle, bottom):
         for first in x[table["first"]]:

@@ -196,9 +196,12 @@ def modes_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The gap follows the denominator in every mode, and is gone under permuted rewards",
+    title="The fewer answers share a denominator, the longer wrong answers run, in every mode; "
+    "with shuffled rewards no difference is seen",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal total pushes at the first step; "
+    "denominator: tokens of one answer (GRPO), of a prompt (DAPO), of the step, or a constant "
+    "(Dr. GRPO)",
     alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, "
     "DAPO's prompt scope follows, the step scope is small, Dr. GRPO's contains or nearly contains "
     "zero. With rewards permuted inside groups all four lie at zero.",
@@ -314,7 +317,9 @@ def _cell(aggregation: str, scale: str) -> tuple[str, str]:
     title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later "
     "the gap lifts them too",
     level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal pushes at the first step",
+    caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal total pushes at the first step; "
+    "denominator: tokens of one answer (GRPO), of a prompt (DAPO), of the step, or a constant "
+    "(Dr. GRPO)",
     alt="Means with intervals of four arms and two paired differences. After 10 steps the length "
     "gap is near 6 tokens in both arms with 1/|o| and near zero in both with a constant; hard "
     "prompts have gained a third of what medium ones gained with the std, a fifth without, "
@@ -409,10 +414,11 @@ def truncation_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Punishing, penalising and masking truncated answers all shorten the right ones",
+    title="Counting truncated answers as failures, penalising or masking them: each shortens "
+    "right answers",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
     caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start "
-    "at 21 tokens",
+    "at 21 tokens; truncated: cut off at the cap; masked out: left out of the loss",
     alt="Expected length of right answers and share of truncated completions against training "
     "step, for four treatments of truncated completions: ignored, rewarded as failure, masked "
     "out, soft penalty.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
+from ..lm.analysis import LAST
 from ..statistics import intervals
 from .intervals import draw_band
 from .style import (
@@ -74,7 +75,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
         figure,
         f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
         f"starts, 95 % interval; solid and filled: first warm start; "
-        f"placebo: shuffled rewards; control: filler before the answer{apart}",
+        f"within levels: mean over the levels of the task; placebo: shuffled rewards; "
+        f"control: filler before the answer{apart}",
     )
     return figure
 
@@ -96,16 +98,23 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
 
 
 def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
-    for arm in dict.fromkeys(runs["arm"]):
+    for k, arm in enumerate(dict.fromkeys(runs["arm"])):
         line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
         style: dict[str, Any] = {
             "color": _arm(arm).colour,
             "marker": _arm(arm).marker,
-            "markevery": 3,
+            "markevery": (k, 6),
+            "linewidth": 1.2,
         }
         draw_band(axis, line["step"], line, alpha=BAND, label=_arm(arm).label, **style)
     rule(axis)
-    axis.set(title="wrong minus right, within levels", xlabel="training step", ylabel="tokens")
+    axis.set_ylim(top=1.35 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(loc="upper left")
+    axis.set(
+        title="wrong minus right: mean of all runs of a loss",
+        xlabel="training step",
+        ylabel="tokens, within levels",
+    )
 
 
 def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
@@ -125,7 +134,7 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
                 axis.plot([row["low"], row["high"]], [y, y], color=style["color"])
                 axis.plot(row["mean"], y, marker, markersize=7, **style)
     rule(axis, vertical=True)
-    axis.set(title="the same at the end of every run", xlabel="tokens")
+    axis.set(title=f"each run: mean of its last {LAST} steps", xlabel="tokens, within levels")
     axis.set_yticks(range(len(names)), [_arm(name).label for name in names])
     for label, name in zip(axis.get_yticklabels(), names, strict=True):
         label.set_color(_arm(name).colour)
@@ -143,29 +152,32 @@ def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture
     figure = new_figure(WIDTH, 4.2)
     left, right = figure.subplots(1, 2)
     arms = list(dict.fromkeys(runs["arm"]))
-    for arm in arms:
+    for k, arm in enumerate(arms):
         part = runs.loc[runs["arm"] == arm]
-        mean = part.groupby("step")[["tokens", "pass_rate"]].mean()
+        line = intervals(part, "pass_rate", by=["step"])
+        tokens = part.groupby("step")["tokens"].mean().to_numpy() / 1000
         style: dict[str, Any] = {
             "color": _arm(arm).colour,
             "marker": _arm(arm).marker,
-            "markevery": 3,
+            "markevery": (k, 5),
+            "linewidth": 1.2,
         }
-        left.plot(mean["tokens"] / 1000, mean["pass_rate"], **style)
+        draw_band(left, tokens, line, alpha=BAND, **style)
     last = runs.loc[runs["step"] == runs["step"].max()]
     sides = (RIGHT, Look("all", ink(), "|"), WRONG)
-    for side in sides:
+    for k, side in enumerate(sides):
         column = "length" if side.label == "all" else f"length_{side.label}"
         rows = intervals(last, column, by=["arm"])
         error = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
         style: dict[str, Any] = {"color": side.colour, "fmt": side.marker, "capsize": 2}
-        right.errorbar(rows["mean"], range(len(arms)), xerr=error, label=side.label, **style)
+        y = [place + 0.22 * (k - 1) for place in range(len(arms))]
+        right.errorbar(rows["mean"], y, xerr=error, label=side.label, **style)
     right.set_yticks(range(len(arms)), [_arm(arm).label for arm in arms])
     for label, arm in zip(right.get_yticklabels(), arms, strict=True):
         label.set_color(_arm(arm).colour)
     right.invert_yaxis()
     right.legend(loc="lower right")
-    left.set(xlabel="tokens sampled so far, thousands", title="pass rate")
+    left.set(xlabel="tokens sampled so far, thousands", title="pass rate (colours as at the right)")
     right.set(xlabel="mean tokens of an answer", title="length at the end")
     headline(figure, title or "Pass rate and the tokens it took")
     seeds = runs["seed"].nunique()
