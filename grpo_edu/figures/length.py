@@ -269,6 +269,12 @@ def length_field(table: pd.DataFrame) -> Figure:
     return picture
 
 
+def _trapezoid(values: np.ndarray | pd.Series, at: np.ndarray) -> float:
+    """The integral of ``values`` over ``at`` by trapezoids (numpy 1 and 2 name theirs apart)."""
+    heights = np.asarray(values)
+    return float(((heights[1:] + heights[:-1]) / 2 * np.diff(at)).sum())
+
+
 def _work_on_frame(panel: Axes, part: pd.DataFrame) -> float:
     """Write the work along each side, counter-clockwise, beside the side; returns the sum."""
     by_mode = part.pivot(index="wrong stop", columns="mode", values="by mode")
@@ -276,10 +282,10 @@ def _work_on_frame(panel: Axes, part: pd.DataFrame) -> float:
     modes = by_mode.columns.to_numpy()
     stops = by_mode.index.to_numpy()
     sides = {
-        (0.0, -3.35, "→"): np.trapezoid(by_mode.iloc[0], modes),
-        (2.65, -1.25, "↑"): np.trapezoid(by_stop.iloc[:, -1], stops),
-        (0.0, 0.8, "←"): -np.trapezoid(by_mode.iloc[-1], modes),
-        (-2.65, -1.25, "↓"): -np.trapezoid(by_stop.iloc[:, 0], stops),
+        (0.0, -3.35, "→"): _trapezoid(by_mode.iloc[0], modes),
+        (2.65, -1.25, "↑"): _trapezoid(by_stop.iloc[:, -1], stops),
+        (0.0, 0.8, "←"): -_trapezoid(by_mode.iloc[-1], modes),
+        (-2.65, -1.25, "↓"): -_trapezoid(by_stop.iloc[:, 0], stops),
     }
     for (x, y, arrow), work in sides.items():
         text = f"{arrow} {work + 0.0:.2f}".replace("-", "−")
