@@ -188,7 +188,7 @@ def main(presses: int, names: list[str]) -> None:
                 page.goto(f"{url}/doc/tree/{title}.ipynb?token=t&reset")
                 page.wait_for_function(KERNEL_IDLE)
                 page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-                page.locator(".grpo-explorer .picture > :not(style)").first.wait_for()
+                page.locator(".grpo-explorer .picture > :visible").first.wait_for()
                 page.wait_for_timeout(1000)
                 page.evaluate(WATCH)
                 took = sorted(press(page, label, presses))
