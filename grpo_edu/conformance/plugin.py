@@ -33,14 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def subject(request: pytest.FixtureRequest) -> Any:
     """The loss function and its claim."""
-    from .subject import Subject, from_options
+    from .subject import from_options
 
-    option = request.config.getoption
-    if option("--loss") is None or option("--claims") is None:
+    given: dict[str, Any] = vars(request.config.option)
+    if given["loss"] is None or given["claims"] is None:
         raise pytest.UsageError(
             "--loss or --claims is missing: expected --loss MODULE:FUNCTION --claims RECIPE."
         )
-    made: Subject = from_options(
-        option("--loss"), option("--claims"), option("loss_settings"), option("loss_names")
-    )
-    return made
+    return from_options(given["loss"], given["claims"], given["loss_settings"], given["loss_names"])

@@ -19,7 +19,7 @@ from ..objective.recipe import Recipe, RecipeWarning
 from ..rollouts import Rollouts
 from ..weights import token_weights
 
-NEAR = 1e-9  # of the largest push, in float64
+NEAR = 1e-6  # of the largest push: a loss may hold its own constants in float32
 SMALL = 1e-3  # where the claim pushes less, or nothing: rounding of rewards near 1
 # advantages as given from outside: two prompts of three, both signs, no two alike
 ADVANTAGES = (1.0, -0.5, -0.7, 1.5, -2.0, 0.4)

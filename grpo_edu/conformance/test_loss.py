@@ -16,11 +16,16 @@ from .subject import NEAR, Subject, batch, difference, halves, without_token
 MOVED = (0.05, 0.5, 3.0)  # sizes of log-ratios: inside, at the edge of, and beyond usual clips
 
 
+def must(holds: object, what: str) -> None:
+    """Fail with these words alone."""
+    if not holds:
+        pytest.fail(what, pytrace=False)
+
+
 def same(subject: Subject, rollouts: Rollouts, where: str, near: float = NEAR) -> None:
     """Fail with what differs on these rollouts."""
     what = subject.difference(rollouts, near)
-    if what is not None:
-        pytest.fail(f"{where}: {what} {subject.identified}", pytrace=False)
+    must(what is None, f"{where}: {what} {'' if what is None else subject.identified}")
 
 
 def with_reference(rollouts: Rollouts) -> Rollouts:
@@ -41,10 +46,10 @@ def test_pushes_after_the_policy_has_moved(subject: Subject) -> None:
     if not subject.looks_back:
         pytest.skip("the claim has no ratio")
     if not subject.has("old_logp"):
-        pytest.fail(
+        must(
+            False,
             "the claim looks at π/π_old, the loss has no argument for old_logp: its ratio is "
             "always 1 and nothing is clipped. If it has another name: --map old_logp=NAME.",
-            pytrace=False,
         )
     for size in MOVED:
         same(subject, batch(log_ratio=size), f"log-ratios up to {size}")
@@ -55,10 +60,10 @@ def test_the_kl_term(subject: Subject) -> None:
     if subject.recipe.kl is None and not subject.has("ref_logp"):
         return
     if not subject.has("ref_logp"):
-        pytest.fail(
+        must(
+            False,
             f"the claim has the KL term {axes.describe(subject.recipe.kl)}, the loss has no "  # type: ignore[arg-type]
             "argument for ref_logp. If it has one under another name: --map ref_logp=NAME.",
-            pytrace=False,
         )
     rollouts = with_reference(batch())
     if subject.recipe.kl is None:
@@ -78,9 +83,9 @@ def test_the_value(subject: Subject) -> None:
     found = subject.probe.value(rollouts)
     if found is None:
         pytest.skip("the loss calls backward itself and returns no value")
-    assert math.isfinite(found), f"the loss is {found}"
+    must(math.isfinite(found), f"the loss is {found}.")
     expected = subject.recipe.but(kl=None).loss(rollouts).item()
-    if not math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12):
+    if not math.isclose(found, expected, rel_tol=NEAR, abs_tol=1e-12):
         warnings.warn(
             f"the loss is {found:.6g}, the claim's {expected:.6g}: the pushes are the same, "
             "so only the logged number differs.",
@@ -93,11 +98,11 @@ def test_padding_is_neither_pushed_nor_read(subject: Subject) -> None:
     rollouts = batch(log_ratio=0.05 if subject.has("old_logp") else 0.0)
     clean = subject.pushes(rollouts)
     under = clean[~rollouts.mask]
-    assert (under == 0).all(), f"a masked token gets a push of {float(under.abs().max()):.3g}"
+    must((under == 0).all(), f"a masked token gets a push of {float(under.abs().max()):.3g}.")
     for value in (-1.0, -40.0):
         dirty = replace(rollouts, logp=torch.where(rollouts.mask, rollouts.logp, value))
         what = difference(subject.pushes(dirty), clean, rollouts, NEAR)
-        assert what is None, f"log-probs of {value:g} under the mask change the pushes: {what}"
+        must(what is None, f"log-probs of {value:g} under the mask change the pushes: {what}")
 
 
 def test_a_completion_without_a_trained_token(subject: Subject) -> None:
@@ -110,8 +115,8 @@ def test_a_batch_without_a_trained_token(subject: Subject) -> None:
     rollouts = batch()
     rollouts = replace(rollouts, mask=torch.zeros_like(rollouts.mask))
     found = subject.pushes(rollouts)
-    assert torch.isfinite(found).all(), "a batch whose tokens are all masked gives NaN"
-    assert (found == 0).all()
+    must(torch.isfinite(found).all(), "a batch whose tokens are all masked gives NaN.")
+    must((found == 0).all(), "a batch whose tokens are all masked is pushed.")
 
 
 def test_two_micro_batches(subject: Subject) -> None:
@@ -120,7 +125,7 @@ def test_two_micro_batches(subject: Subject) -> None:
     what = difference(
         halves(rollouts, subject.pushes), halves(rollouts, subject.expected), rollouts, NEAR
     )
-    assert what is None, f"two micro-batches of three completions each: {what}"
+    must(what is None, f"two micro-batches of three completions each: {what}")
 
 
 def test_a_prompt_whose_answers_are_all_right(subject: Subject) -> None:
@@ -137,7 +142,7 @@ def test_the_order_of_completions_and_the_numbers_of_prompts(subject: Subject) -
     order = torch.tensor([4, 0, 2, 5, 1, 3])
     shuffled = replace(rollouts[order], group=rollouts.group[order] * 7 + 3)
     what = difference(subject.pushes(shuffled), subject.expected(shuffled), shuffled, NEAR)
-    assert what is None, f"rows in another order, prompts with other numbers: {what}"
+    must(what is None, f"rows in another order, prompts with other numbers: {what}")
 
 
 def test_the_tie_at_ratio_one(subject: Subject) -> None:
@@ -154,7 +159,7 @@ def test_narrow_log_probs(subject: Subject, dtype: torch.dtype, near: float) -> 
     rollouts = batch().to(dtype)
     found = subject.pushes(rollouts).double()
     what = difference(found, subject.expected(rollouts).double(), rollouts, near)
-    assert what is None, f"log-probs in {dtype}: {what}"
+    must(what is None, f"log-probs in {dtype}: {what}")
 
 
 def test_a_token_that_the_old_policy_called_impossible(subject: Subject) -> None:
@@ -166,7 +171,8 @@ def test_a_token_that_the_old_policy_called_impossible(subject: Subject) -> None
     old[0, 0] = -100.0
     old[1, 0] = -100.0
     found = subject.pushes(replace(rollouts, old_logp=old))
-    assert torch.isfinite(found).all(), (
+    must(
+        torch.isfinite(found).all(),
         "a log-ratio of 100 gives a push that is not finite: limit the log-ratio (±20, as verl "
-        "does) before exp."
+        "does) before exp.",
     )
