@@ -550,7 +550,7 @@ def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
         (None, None, None, TypeError, "source is None: expected the path"),
         (3, None, None, TypeError, "source is 3: expected the path"),
         ("no/such/file.yaml", None, None, FileNotFoundError, "there is no such file"),
-        (CONFIGS, None, None, IsADirectoryError, "is a folder: expected a YAML"),
+        (CONFIGS, None, None, ValueError, "is a folder: expected one config in it"),
         ("x" * 5000, None, None, OSError, "cannot be read: File name too long"),
         ("GRPOConfig()", "keras", None, KeyError, "no framework named 'keras'"),
         ("GRPOConfig()", 3, None, TypeError, "expected a text"),

@@ -94,7 +94,11 @@ def explain(
             *_false_names(recipe, reading),
         ],
         left_out=left_out,
-        conditional=conditional + (_elsewhere(table, given, number, recipe) if assumed else []),
+        conditional=[
+            *reading.outside,
+            *conditional,
+            *(_elsewhere(table, given, number, recipe) if assumed else []),
+        ],
         unread=_unread(table, reading, number),
         remaining=table.remaining,
         doubts=_doubts(framework, table, reading, entries),
@@ -143,9 +147,13 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
         if table.aliases_until and any(entry.key in aliases for entry in reading.entries):
             last = table.aliases_until
             return ReadAs(table, last, f"assumed: flat flags end at {last}")
-        if table.name not in reading.pins:
+        pins = reading.pins.get(table.name, [])
+        if len(pins) > 1:
+            why = f"assumed: the newest read; the file names {' and '.join(pins)}"
+            return ReadAs(table, newest, f"{why}: --version settles it")
+        if not pins:
             return ReadAs(table, newest, "assumed: the newest read; --version settles it")
-        version = reading.pins[table.name]
+        version = pins[0]
     who, asked = split_version(version)
     if asked and asked != version and who != table.name:
         raise ValueError(f"version is '{version}', but the config is read as {table.name}.")
