@@ -11,7 +11,7 @@ import json
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -414,7 +414,7 @@ def read_python(text: str, _: Path | None = None) -> Reading:
     """The settings of the config that a trainer of TRL gets."""
     reading = Reading(comments=_python_comments(_short(text)))
     try:
-        module = Module(ast.parse(text))
+        module = Module(ast.parse(repaired(text, str)))
     except SyntaxError as error:
         reading.unread.append(Unread(f"not Python: {error.msg}", error.lineno or 1))
         return reading
@@ -448,23 +448,37 @@ def read_python(text: str, _: Path | None = None) -> Reading:
 def read_notebook(text: str, _: Path | None = None) -> Reading:
     """The code cells of a notebook in order, as one Python file; commands of the shell are left."""
     try:
-        cells = json.loads(text)["cells"]
-        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        python = python_of(text)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        what = f"not a notebook: {type(error).__name__} {error}"
-        return Reading(unread=[Unread(what, 1)])
-    rows = "\n".join(_plain_cell(cell) for cell in code).split("\n")
-    for _try in range(MAX_TRIES):
-        try:
-            ast.parse("\n".join(rows))
-        except SyntaxError as error:
-            at = min(max(error.lineno or 1, 1), len(rows)) - 1
-            rows[at] = _passed(rows[at])
-        else:
-            break
-    reading = read_python("\n".join(rows))
+        return Reading(unread=[Unread(f"not a notebook: {type(error).__name__} {error}", 1)])
+    reading = read_python(python)
     reading.doubts.append("lines count through the code cells, joined")
     return reading
+
+
+def python_of(notebook: str) -> str:
+    """The Python of a notebook's cells; a line that is none becomes ``pass``."""
+    cells = json.loads(notebook)["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return repaired("\n".join(_plain_cell(cell) for cell in code), _passed)
+
+
+def repaired(text: str, otherwise: Callable[[str], str]) -> str:
+    """The text with f-strings that only a later Python can read replaced by an unknown one.
+
+    ``otherwise``: what becomes of another line that is no Python.
+    """
+    rows = text.split("\n")
+    for _ in range(MAX_TRIES):
+        try:
+            ast.parse("\n".join(rows))
+        except (SyntaxError, ValueError) as error:
+            at = min(max(getattr(error, "lineno", 0) or 1, 1), len(rows)) - 1
+            plain = re.sub(r"\b[fF]r?(\"|').*\1", 'f"{UNREAD}"', rows[at])
+            rows[at] = plain if plain != rows[at] else otherwise(rows[at])
+        else:
+            break
+    return "\n".join(rows)
 
 
 def _plain_cell(cell: str) -> str:
@@ -601,10 +615,9 @@ def _read_named_configs(script: Script, reading: Reading, base: Path | None) -> 
         name = str(entry.value)
         if re.fullmatch(OWN_CONFIGS, name):
             continue
-        if name in script.files:
-            if not MARK.search(script.files[name]):
-                _add_parent(read_yaml(script.files[name], base), entry.line, reading)
-                continue
+        if name in script.files and not MARK.search(script.files[name]):
+            _add_parent(read_yaml(script.files[name], base), entry.line, reading)
+            continue
         if folder and "name" in entry.key:
             name = f"{folder.value}/{name}"
         _read_named(MARK.sub("", name) if MARK.match(name) else name, entry.line, reading, base)
