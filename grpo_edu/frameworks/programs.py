@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from .tables import FRAMEWORKS
+
 
 class CannotTell(ValueError):
     """No verdict: another program's file, or the program is not known."""
@@ -48,7 +50,6 @@ FOREIGN = {
     "AReaL": r"gconfig\..*|actor\.group_adv_norm|allocation_mode",
     "VLM-R1": r"(.*/)?grpo_(rec|jsonl)\.py",
 }
-KNOWN = "trl, verl, openrlhf, nemo_rl, skyrl, slime, oat, open_instruct or rlhf_book"
 
 
 class Program(NamedTuple):
@@ -77,15 +78,20 @@ def framework_of_keys(keys: Iterable[str]) -> str | None:
     return best if counts[best] else None
 
 
-def refuse_foreign(words: Collection[str]) -> None:
-    """Refuse what belongs to a program that no table here describes.
+def foreign(words: Collection[str]) -> str | None:
+    """The table of a program that has a loss or defaults of its own; None where it is none of them.
 
     Raises:
-        CannotTell: always, where there is a mark of one.
+        CannotTell: there is a mark of one that no table here describes.
     """
     for name, pattern in FOREIGN.items():
         for mark in (word for word in words if re.fullmatch(pattern, word)):
+            table = name.lower().replace("-", "_")
+            if table in FRAMEWORKS:
+                return table
             raise CannotTell(
                 f"'{mark}' is a mark of {name}, whose loss and defaults are in no table here: no "
-                f"verdict. Where the file is not {name}'s, give --framework (framework=) {KNOWN}."
+                f"verdict. Where the file is not {name}'s, give --framework (framework=): one of "
+                f"{', '.join(FRAMEWORKS)}."
             )
+    return None

@@ -52,6 +52,7 @@ class Thing:
         spilled: keywords that could not be followed, with their line.
         classes: those that a parser makes.
         merged: the lines of the other configs that it may be in place of.
+        own: the fields that classes of the file declare.
     """
 
     def __init__(self, kind: str, line: int, trainer: str = "") -> None:
@@ -62,6 +63,7 @@ class Thing:
         self.spilled: list[tuple[str, int]] = []
         self.classes: list[str] = []
         self.merged: set[int] = set()
+        self.own: set[str] = set()
 
     def put(self, values: dict[str, Value], line: int) -> None:
         """Set fields."""
@@ -523,6 +525,7 @@ class Module:
         """An object of a config class or of a class of the file, with its fields."""
         thing = Thing(name, line, self._trainer_of(name))
         self._class_fields(thing, name, 0)
+        thing.own = set(thing.fields)
         for key, given in keywords.items():
             if key.startswith("**"):
                 what = f"{key} {NOT_LITERAL}: its keys are not read"

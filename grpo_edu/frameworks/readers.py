@@ -65,6 +65,7 @@ class Reading:
         outside: what the command line, the environment or another call would change.
         doubts: why the program may run other settings than these.
         dump: written by a program, which writes its defaults too.
+        own: keys that a class of the file itself adds.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Reading:
     outside: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     dump: bool = False
+    own: set[str] = field(default_factory=set)
 
 
 def read(source: str | Path) -> Reading:
@@ -431,6 +433,7 @@ def read_python(text: str, _: Path | None = None) -> Reading:
         what = f"a second {other.kind}(...): only the first is read"
         reading.unread.append(Unread(what, other.line))
     reading.framework = "trl"
+    reading.own = config.own
     reading.entries.append(Entry("trainer", config.trainer, config.line))
     for name, value in settings(config):
         line = value.line or config.line
