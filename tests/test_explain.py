@@ -368,7 +368,12 @@ def test_values_that_the_tables_do_not_know_are_said_and_not_taken_for_the_defau
     [
         ("loss_type: mine", ["surrogate", "aggregation"], {"clip", "aggregation"}),
         ("loss_type: dapo\nscale_rewards: mine", ["scale"], {"advantage"}),
-        ("loss_type: dapo\nvllm_importance_sampling_mode: mine", ["correction"], set()),
+        ("loss_type: dapo\nvllm_importance_sampling_mode: mine", [], set()),  # without vLLM
+        (
+            "use_vllm: true\nvllm_importance_sampling_mode: mine",
+            ["correction"],
+            set(),
+        ),
     ],
 )
 def test_an_unknown_value_is_missing_from_the_axes_that_its_option_decides(

@@ -13,8 +13,8 @@ from ..checks import instance
 from ..objective import axes
 from ..objective.recipe import Recipe
 from . import labels, verdict
-from .data_files import Framework, Option
-from .expressions import evaluate, in_range, version_of
+from .data_files import MANY, Framework, Option
+from .expressions import evaluate, holds, in_range, version_of
 from .programs import CannotTell, foreign, framework_of_keys
 from .readers import CONFIG_FILES, Entry, Reading, read
 from .tables import (
@@ -272,14 +272,16 @@ def _trap_of_unknown(table: Framework, entry: Entry) -> list[Trap]:
         return []
     section, last = _split(entry.key)
     sections = {_split(table.key(name))[0] for name in table.option}
-    loud = section in sections and not entry.key.startswith(_quiet(table, "section"))
+    is_quiet = entry.key.startswith(_quiet(table, "section"))
     for name in table.option:
         place, own = _split(table.key(name))
         alike = difflib.SequenceMatcher(None, own, last).ratio() if len(last) > 4 else 0.0
-        if (place == section and alike >= 0.9) or (own == last and len(last) > 7 and loud):
+        if (place == section and alike >= 0.9) or (
+            own == last and len(last) > 7 and section in sections and not is_quiet
+        ):
             what = f"unknown key; did you mean {table.key(name)}?"
             return [Trap(entry.key, entry.line, what, "misspelt")]
-    if section in _loss_sections(table):
+    if section in _loss_sections(table) and not is_quiet:
         return [Trap(entry.key, entry.line, "unknown key among those of the loss.", "unknown")]
     return []
 
@@ -374,10 +376,27 @@ def _unknown_values(table: Framework, entries: Entries, version: str) -> list[Le
         else:
             continue
         reason = f"{key} = {value} {why}"
-        axes_of = table.axes_of(name)
-        main = [axis for axis in axes_of if axis in LOSS_AXES] or axes_of
-        left_out += [LeftOut(axis, key, line, reason) for axis in main]
+        left_out += [
+            LeftOut(axis, key, line, reason)
+            for axis in table.axes_of(name)
+            if _is_asked(table, axis, name, entries, version)
+        ]
     return left_out
+
+
+def _is_asked(table: Framework, axis: str, name: str, entries: Entries, version: str) -> bool:
+    """Does the choice on an axis come to a rule that looks at this option?"""
+    given = {other: entry.value for other, entry in entries.items()}
+    values = fill_in(table, given, version)
+    for rule in table.rule:
+        if rule.axis != axis or not in_range(version, rule.versions):
+            continue
+        others = {option: when for option, when in rule.when.items() if option != name}
+        if name in rule.when and holds(others, values, given):
+            return True
+        if rule.choice and axis not in MANY and holds(rule.when, values, given):
+            return False
+    return False
 
 
 def _counts(table: Framework, entries: Entries, name: str, version: str) -> bool:

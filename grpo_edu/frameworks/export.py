@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ def export(recipe: AnyRecipe, to: str, version: str | None = None) -> Exported:
     ours = recipe.describe()
     theirs = got.describe()
     rows = [Differing(a, ours[a], theirs[a]) for a in AXES if ours[a] != theirs[a]]
-    settings = _settings(table, options, number)
+    settings = _settings(table, _explicit(table, options, number), number)
     return Exported(
         framework=table.name,
         version=number,
@@ -289,6 +290,42 @@ def _solved(expression: str, option: str, value: Any, defaults: dict[str, Any]) 
 
 
 # --- what to run ----------------------------------------------------------------------------------
+
+
+def _explicit(table: Framework, options: Options, version: str) -> Options:
+    """The options, and those whose defaults decide an axis: defaults move between releases.
+
+    A rule that makes the choice is held by all that it looks at, an earlier one by the first of its
+    conditions that fails; another trainer of the framework may not have that one's options.
+    """
+    values = fill_in(table, options, version)
+    needed: dict[str, None] = {}
+    decided: set[str] = set()
+    for rule in table.rule:
+        if rule.axis in decided or not in_range(version, rule.versions):
+            continue
+        failing = [n for n, when in rule.when.items() if not holds({n: when}, values, options)]
+        if failing:
+            another = "trainer" in options or needed.keys() & {*failing}
+            needed |= dict.fromkeys([] if another else failing[:1])
+            continue
+        needed |= dict.fromkeys([*rule.when, *_names(rule.settings, values)])
+        if rule.axis not in MANY and rule.choice:
+            decided.add(rule.axis)
+    known = table.defaults(version)
+    added = {name: values[name] for name in needed if known.get(name) is not None}
+    return {**_without(added, "trainer"), **options}
+
+
+def _names(settings: dict[str, Any], values: Options) -> Iterator[str]:
+    """The options that decide a rule's settings, also inside a choice that it wraps."""
+    for value in settings.values():
+        if isinstance(value, dict):
+            yield from _names(value, values)
+        elif isinstance(value, str) and value.startswith("="):
+            for part in re.findall(r"\w+(?: or \w+)*", value):
+                given = (name for name in part.split(" or ") if values.get(name) is not None)
+                yield from itertools.islice(given, 1)
 
 
 def _settings(table: Framework, options: Options, version: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from ..objective import axes
 from ..objective.aggregation import step_token_mean
 from ..objective.axes import Choice
 from ..objective.catalog import RECIPES
-from ..objective.filters import drop_dead_groups
+from ..objective.filters import drop_dead_groups, drop_raw_dead_groups
 from ..objective.recipe import Recipe
 from .data_files import WRAPPERS
 
@@ -78,7 +78,7 @@ def unwrapped(choice: Choice) -> str:
 
 def essence(recipe: Recipe) -> dict[str, str]:
     """The formulas of a recipe without their settings, on the axes that make its name."""
-    live_only = drop_dead_groups in map(axes.function_of, recipe.filters)
+    live_only = {drop_dead_groups, drop_raw_dead_groups} & {*map(axes.function_of, recipe.filters)}
     return {
         "filters": "drop_dead_groups" if live_only else "all groups",
         **{axis: unwrapped(getattr(recipe, axis)) for axis in COMPARED[1:]},
