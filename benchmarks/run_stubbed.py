@@ -168,7 +168,11 @@ def run(text: str) -> dict[str, Any] | None:
     names["print"] = lambda *_, **__: None
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
-    scope = vars(module) | {"__builtins__": names, "__name__": "__main__", "get_ipython": Anything()}
+    scope = vars(module) | {
+        "__builtins__": names,
+        "__name__": "__main__",
+        "get_ipython": Anything(),
+    }
     vars(module).update(scope)
     scope = vars(module)
     for statement in ast.parse(text).body:

@@ -41,8 +41,12 @@ NAMED_RUNS = (
     "logger.wandb.run_name",
 )
 # how a comment begins that says what the loss is, and what shows that a name means something else
-CLAIM = r"^\W*((this|is|run|runs|train|training|use|using|with|a|an|the|our|recipe|algorithm|loss)\W+)*"
-NO_CLAIM = r"math|data|dapo|17k|style|paper|repo|vs|default|parameter|hyper|config|setting|related|/|:"
+CLAIM = (
+    r"^\W*((this|is|run|runs|train|training|use|using|with|a|an|the|our|recipe|algorithm|loss)\W+)*"
+)
+NO_CLAIM = (
+    r"math|data|dapo|17k|style|paper|repo|vs|default|parameter|hyper|config|setting|related|/|:"
+)
 GROUPED = ("group_mean", "leave_one_out", "live_group_mean", "length_weighted_mean", "when_alone")
 Entries = dict[str, Entry]
 SWITCHES = {
@@ -73,7 +77,9 @@ def explain(
         OSError: no such file.
     """
     reading = read(source)
-    table, number, assumed, conditional = _read_as(_named(framework, version, reading), version, reading)
+    table, number, assumed, conditional = _read_as(
+        _named(framework, version, reading), version, reading
+    )
     entries, traps = _known_settings(table, reading, number)
     unknown = _unknown(table, reading, traps)
     _refuse_strangers(table, entries, [*unknown, *(t.key for t in traps if t.kind == "misspelt")])

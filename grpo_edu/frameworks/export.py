@@ -306,8 +306,10 @@ def _explicit(table: Framework, options: Options, version: str) -> Options:
             continue
         failing = [n for n, when in rule.when.items() if not holds({n: when}, values, options)]
         if failing:
-            another = "trainer" in options or needed.keys() & {*failing}
-            needed |= dict.fromkeys([] if another else failing[:1])
+            held = needed.keys() & {*failing} or (
+                "trainer" in options and "trainer" not in rule.when
+            )
+            needed |= dict.fromkeys([] if held else failing[:1])
             continue
         needed |= dict.fromkeys([*rule.when, *_names(rule.settings, values)])
         if rule.axis not in MANY and rule.choice:
@@ -365,7 +367,7 @@ def _shown(value: Any) -> str:
 def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
     """A complete training script for ``accelerate launch``: model, JSONL of prompts, one reward."""
     trainer = settings.get("trainer", "GRPO")
-    keywords = _without(settings, "trainer").items()
+    keywords = _without(_without(settings, "trainer"), "max_completion_length").items()
     caches = [
         axes.settings(shaping)["cache"]
         for shaping in recipe.rewards
@@ -377,6 +379,7 @@ def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
         where="trl.experimental.gmpo" if trainer == "GMPO" else "trl",
         keywords="".join(f"        {key}={value!r},\n" for key, value in keywords),
         name=recipe.name,
+        length=settings.get("max_completion_length", 512),
         more=f"from trl.rewards import {punishment}\n" if caches else "",
         extra=f", {punishment}(args.max_completion_length, {caches[0]})" if caches else "",
     )
@@ -402,7 +405,7 @@ parser.add_argument("--out", default="runs/first")
 parser.add_argument("--max_steps", type=int, default=-1)
 parser.add_argument("--num_generations", type=int, default=8)
 parser.add_argument("--per_device_train_batch_size", type=int, default=8)
-parser.add_argument("--max_completion_length", type=int, default=512)
+parser.add_argument("--max_completion_length", type=int, default={length})
 parser.add_argument("--cpu", action="store_true")
 args = parser.parse_args()
 
