@@ -1,8 +1,8 @@
 """A Python file run with stubs: which settings does the config end up with that a trainer gets?
 
 The truth for ``read_scripts.py``; its child process. Every module but a few plain ones is a stub
-that takes anything; ``open``, ``exec`` and the like are stubs too. What a statement that fails would
-have set takes anything as well.
+that takes anything; ``open``, ``exec`` and the like are stubs too. What a statement that fails
+would have set takes anything as well.
 
 python benchmarks/run_stubbed.py < file.py     prints {"settings": {…}} or {"settings": null}
     --show     why statements failed
@@ -161,7 +161,7 @@ REAL_IMPORT = builtins.__import__
 
 def run(text: str) -> dict[str, Any] | None:
     """The settings of the config that the first trainer gets, or that is made first."""
-    names = {name: value for name, value in vars(builtins).items()}
+    names = dict(vars(builtins))
     for name in ("open", "exec", "eval", "compile", "input", "breakpoint", "exit", "quit"):
         names[name] = Anything()
     names["__import__"] = _import

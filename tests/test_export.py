@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from grpo_edu import RECIPES, recipe
 from grpo_edu.cli import app
-from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.data_files import Since
+from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.export import Exported, export
 from grpo_edu.frameworks.tables import framework, read_recipe
 

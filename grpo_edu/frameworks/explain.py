@@ -15,13 +15,13 @@ from ..objective.recipe import Recipe
 from . import labels, verdict
 from .data_files import MANY, Framework, Option
 from .expressions import evaluate, holds, in_range, version_of
-from .programs import CannotTell, foreign, framework_of_keys
+from .programs import CannotTell, foreign, framework_of_keys, own_program
 from .readers import CONFIG_FILES, Entry, Reading, read
 from .tables import (
+    FRAMEWORKS,
     LeftOut,
     at_version,
     fill_in,
-    FRAMEWORKS,
     fork_names,
     fork_of,
     framework,
@@ -221,7 +221,7 @@ def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entr
     if not reading.framework and asked is None:
         doubts.append("the program is not named: told by its keys; --framework settles it")
     for mark in reading.marks:
-        if re.search(r"main_(?!ppo|dapo)|_main$", mark):
+        if reading.program and not own_program(table.name, mark):
             doubts.append(f"the program is {mark}, which may change {table.name}'s own loss")
         elif "open_r1" in mark:
             doubts.append("open-r1 asks for trl 0.18.0: --version 0.18.0 reads it so")
@@ -453,7 +453,7 @@ def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
 def _traps_of_settings(
     table: Framework, values: dict[str, Any], entries: Entries, version: str, dump: bool
 ) -> list[Trap]:
-    """The traps of the data file whose conditions hold; a program that writes all wishes nothing."""
+    """The traps of the data file whose conditions hold; what a dump holds is no wish."""
     traps = []
     if dump:
         defaults = table.defaults(version)

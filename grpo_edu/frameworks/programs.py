@@ -38,17 +38,24 @@ KEYS = {
     "trl": r"trainer|loss_type|num_generations|max_completion_length|importance_sampling_level"
     r"|scale_rewards|steps_per_generation|reward_weights|mask_truncated_completions",
 }
-# programs with a loss or defaults of their own that no table here has: keys and words of theirs
+# programs with a loss or defaults of their own: words, keys and imported modules of theirs. Where a
+# data file has the name of one, in small letters and with _ for -, that table reads it.
 FOREIGN = {
-    "EasyR1": r"worker\.(actor|rollout|reward)\..*|verl\.trainer\.main",
-    "ms-swift": r"rlhf_type|swift rlhf|(.*/)?swift/cli/rlhf\.py",
-    "LLaMA-Factory": r"llamafactory-cli train|finetuning_type",
-    "axolotl": r"axolotl train|axolotl\.cli.*"
+    "EasyR1": r"worker\.(actor|rollout|reward|ref|critic)\..*|verl\.trainer\.main",
+    "ms-swift": r"rlhf_type|(swift|megatron) rlhf|(.*/)?swift/cli/rlhf\.py|swift(\..*)?",
+    "LLaMA-Factory": r"(llamafactory-cli|lmf) train|finetuning_type|llamafactory(\..*)?",
+    "axolotl": r"axolotl train|axolotl(\..*)?|sequence_len|base_model"
     r"|trl\.(beta|loss_type|num_generations|use_vllm|max_completion_length)",
     "Unsloth": r"unsloth(\..*)?",
-    "ROLL": r"actor_train\..*|actor_infer\..*|(.*/)?start_(rlvr|agentic)_pipeline\.py",
-    "AReaL": r"gconfig\..*|actor\.group_adv_norm|allocation_mode",
-    "VLM-R1": r"(.*/)?grpo_(rec|jsonl)\.py",
+    "ROLL": r"(actor_train|actor_infer)\..*|(.*/)?start_\w*_pipeline\.py|roll\..*"
+    r"|num_return_sequences_in_group",
+    "AReaL": r"gconfig\..*|actor\.(group_adv_norm|adv_norm|reward_norm|use_decoupled_loss)(\..*)?"
+    r"|allocation_mode|areal(\..*)?",
+    "prime-rl": r"rl @|prime_rl(\..*)?|(.*/)?prime_rl/.*|orchestrator\..*",
+    "miles": r"(.*/)?miles/train(_async)?\.py|miles(\..*)?",
+    "VLM-R1": r"(.*/)?grpo_(rec|jsonl)\.py|(.*/)?open-r1-multimodal/.*",
+    "R1-V": r"(.*/)?r1-v/.*\.py",
+    "Tunix": r"tunix(\..*)?",
 }
 
 
@@ -76,6 +83,12 @@ def framework_of_keys(keys: Iterable[str]) -> str | None:
     counts = {name: sum(bool(re.fullmatch(p, key)) for key in keys) for name, p in KEYS.items()}
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] else None
+
+
+def own_program(framework: str, mark: str) -> bool:
+    """Is it the framework's own program, and not one that is built on it?"""
+    pattern = r"(verl\.trainer\.|(.*/)?trainer/)?main_ppo(\.py)?|.*main_dapo(\.py)?"
+    return framework != "verl" or bool(re.fullmatch(pattern, mark.split()[-1]))
 
 
 def foreign(words: Collection[str]) -> str | None:

@@ -88,6 +88,7 @@ class Module:
         runs: configs as they are when a trainer gets them.
         outside: what the command line, the environment or another call would change.
         imported: modules.
+        origins: imported name -> its module.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -99,6 +100,12 @@ class Module:
         self.outside: list[str] = []
         self.returns: list[list[Value]] = []
         self.steps = 0
+        self.origins = {
+            alias.asname or alias.name: "." * node.level + (node.module or "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
         self.imported = [name for node in ast.walk(tree) for name in _imported(node)]
         for statement in tree.body:  # a raise on the way is not followed
             with suppress(Leave):
@@ -439,7 +446,7 @@ class Module:
         keywords: dict[str, Value],
         line: int,
     ) -> Value | None:
-        """``add_argument``, ``set_defaults``, ``parse_args`` and those of Hugging Face's parsers."""
+        """``add_argument``, ``set_defaults``, ``parse_args``, and Hugging Face's parsers."""
         if name == "add_argument" and arguments:
             flags = [str(each.data) for each in arguments]
             flag = next((each for each in flags if each.startswith("--")), flags[0])

@@ -64,6 +64,7 @@ class Reading:
         pins: package -> versions, where the file names some: ``trl==0.22.2``.
         outside: what the command line, the environment or another call would change.
         doubts: why the program may run other settings than these.
+        program: the marks are those of a command, not of imports.
         dump: written by a program, which writes its defaults too.
         own: keys that a class of the file itself adds.
     """
@@ -78,6 +79,7 @@ class Reading:
     outside: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     dump: bool = False
+    program: bool = False
     own: set[str] = field(default_factory=set)
 
 
@@ -433,6 +435,9 @@ def read_python(text: str, _: Path | None = None) -> Reading:
         what = f"a second {other.kind}(...): only the first is read"
         reading.unread.append(Unread(what, other.line))
     reading.framework = "trl"
+    origin = module.origins.get(config.kind, "trl")
+    if origin.split(".")[0] != "trl":
+        reading.doubts.append(f"{config.kind} comes from {origin}, whose defaults are not read")
     reading.own = config.own
     reading.entries.append(Entry("trainer", config.trainer, config.line))
     for name, value in settings(config):
@@ -565,6 +570,7 @@ def _read_command(words: list[Word], script: Script, reading: Reading, base: Pat
     if started:
         reading.framework = started.name if started.name in PROGRAMS else None
         reading.marks = [started.mark]
+        reading.program = True
         words = words[started.after :]
     hydra = reading.framework in HYDRA
     at = 0
