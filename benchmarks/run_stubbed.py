@@ -80,14 +80,10 @@ class Kind(type):
         made = object.__new__(cls)
         for base in reversed(cls.__mro__[:-1]):
             for name in getattr(base, "__annotations__", {}):
-                default = vars(base).get(name, None)
-                if isinstance(default, types.MemberDescriptorType):
-                    continue
+                default = vars(base).get("__dataclass_fields__", vars(base)).get(name)
                 factory = getattr(default, "default_factory", None)
                 plain = getattr(default, "default", default)
-                if callable(factory):
-                    plain = factory()
-                setattr(made, name, plain)
+                setattr(made, name, factory() if callable(factory) else plain)
         for name, value in keywords.items():
             setattr(made, name, value)
         with contextlib.suppress(Exception):

@@ -229,7 +229,7 @@ def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entr
     doubts += reading.doubts
     if not set(entries) & (table.deciding() - {"trainer"}):
         doubts.append("no setting of the loss in it: every line is a default")
-    return doubts
+    return list(dict.fromkeys(doubts))
 
 
 # --- settings -------------------------------------------------------------------------------------

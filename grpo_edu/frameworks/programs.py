@@ -17,10 +17,10 @@ class CannotTell(ValueError):
 
 # the words of a command that start a framework's own program
 PROGRAMS = {
+    "skyrl": r"(skyrl|skyrl_train|examples|integrations|skyrl_gym)\.[\w.]*main\w*",
     "verl": r"(.*[./])?main_(ppo|dapo)(\.py)?|(.*[./])?recipe[./].*[./](\w*main\w*)(\.py)?"
     r"|verl[\w.]*\.(\w*main_\w+|\w+_main)",
     "openrlhf": r"(.*[./])?train_ppo_ray(\.py)?",
-    "skyrl": r"(skyrl|skyrl_train|examples|integrations|skyrl_gym)\.[\w.]*main\w*",
     "nemo_rl": r"(.*/)?run_(vlm_)?grpo\w*\.py",
     "open_instruct": r"(.*/)?grpo_(fast|vllm_thread_ray_gtrl)\.py",
     "trl": r"trl (grpo|rloo)|(.*/)?trl/scripts/(grpo|rloo)\.py|(.*/)?open_r1/grpo\.py"
@@ -70,7 +70,9 @@ class Program(NamedTuple):
 def program(words: list[str]) -> Program | None:
     """The framework's own program that a command starts, or a foreign one."""
     for at, word in enumerate(words):
-        for mark in (word, " ".join(words[at : at + 2])):
+        for mark in (word, " ".join([word, *words[at + 1 : at + 2]])):
+            if mark != word and word.startswith("-"):
+                continue
             for name, pattern in (FOREIGN | PROGRAMS).items():
                 if re.fullmatch(pattern, mark):
                     return Program(name, mark, at + 1 + mark.count(" "))

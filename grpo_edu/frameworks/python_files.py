@@ -95,6 +95,7 @@ class Module:
         self.names: dict[str, Value] = {"__name__": Value("__main__")}
         self.classes: dict[str, ast.ClassDef] = {}
         self.functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self.defined: list[ast.FunctionDef | ast.AsyncFunctionDef] = []
         self.configs: dict[int, Thing] = {}
         self.runs: list[Thing] = []
         self.outside: list[str] = []
@@ -110,9 +111,7 @@ class Module:
         for statement in tree.body:  # a raise on the way is not followed
             with suppress(Leave):
                 self.walk([statement])
-        bodies = [node for node in self.classes.values() if not self._trainer_of(node.name)]
-        methods = [row for node in bodies for row in node.body if isinstance(row, ast.FunctionDef)]
-        for function in [*self.functions.values(), *methods]:  # that nothing calls
+        for function in self.defined:  # that nothing calls
             if not self.configs:
                 self.run(function, [], {})
 
@@ -163,9 +162,12 @@ class Module:
                 self.either([lambda case=case: self.walk(case.body) for case in cases], node.lineno)
             case ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
                 self.functions[name] = node  # type: ignore[assignment]
+                self.defined.append(self.functions[name])
                 self.names.pop(name, None)
             case ast.ClassDef(name):
                 self.classes[name] = node
+                methods = [row for row in node.body if isinstance(row, ast.FunctionDef)]
+                self.defined += methods if not self._trainer_of(name) else []
             case ast.Return(value):
                 if self.returns:
                     self.returns[-1].append(self.value(value) if value else Value())

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .programs import PROGRAMS, framework_of_keys, program
+from .programs import PROGRAMS, foreign, framework_of_keys, program
 from .python_files import TRAINERS, Module, TooLong, chosen, settings
 from .shell import Command, Script, Unread
 from .shell_words import MARK, Word
@@ -106,8 +106,11 @@ def read(source: str | Path) -> Reading:
 def _is_text(source: str | Path) -> bool:
     if isinstance(source, Path):
         return False
-    looks = re.search(r"\n|\(|: | --", source)
-    return bool(looks) and ("\n" in source or len(source) > 1000 or not Path(source).is_file())
+    if not re.search(r"\n|\(|: | --", source):
+        return False
+    with suppress(OSError):  # too long for a name
+        return "\n" in source or not Path(source).is_file()
+    return True
 
 
 def _read_text(text: str, path: Path | None) -> Reading:
@@ -123,11 +126,11 @@ def _read_text(text: str, path: Path | None) -> Reading:
     if path:
         reading.comments.insert(0, (path.stem, 0))
         reading.dump |= path.parent.name in (".hydra", "files")
-    if not reading.entries and not reading.unread:
-        raise ValueError(f"no setting found: {INSTEAD}.")
     if not reading.entries:
-        why = "".join(f" Line {row.line}: {row.message}." for row in reading.unread)
-        raise ValueError(f"no setting found: {INSTEAD}.{why}")
+        foreign(reading.marks)
+        rows = [f" Line {row.line}: {row.message}." for row in reading.unread]
+        rows += [f" Line {line}: {name} is not beside it." for name, line in reading.named]
+        raise ValueError(f"no setting found: {INSTEAD}.{''.join(rows)}")
     return reading
 
 
@@ -195,7 +198,7 @@ def _reader(name: str, text: str) -> Any:
         return by_suffix[Path(name).suffix]
     if re.match(r'\s*\{\s*"(cells|metadata|nbformat)', text):
         return read_notebook
-    if any(f"{config}(" in text for config in TRAINERS):
+    if re.search(r"\b(GRPO|RLOO|GMPO)(Config|Trainer)\(", text):
         return read_python
     overrides = re.search(r"(^|\s)--\w|\w=\S|\\\n", text)
     return read_shell if overrides and not re.search(r"^(\w+: |- )", text, re.M) else read_yaml
@@ -494,12 +497,12 @@ def _plain_cell(cell: str) -> str:
     if re.match(r"\s*%%(?!capture|time|prun)\w", cell):
         return "\n" * cell.count("\n")
     rows = cell.split("\n")
-    goes_on = False
+    goes_on = ""
     for at, row in enumerate(rows):
         command = goes_on or re.match(r"\s*[!%?]|[^#'\"]*=\s*[!%]\w", row)
-        goes_on = bool(command) and row.endswith("\\")
         if command:
-            rows[at] = _passed(row)
+            rows[at] = goes_on or _passed(row)
+        goes_on = rows[at] if command and row.endswith("\\") else ""
     return "\n".join(rows)
 
 
