@@ -45,7 +45,8 @@ CLAIM = (
     r"^\W*((this|is|run|runs|train|training|use|using|with|a|an|the|our|recipe|algorithm|loss)\W+)*"
 )
 NO_CLAIM = (
-    r"math|data|dapo|17k|style|paper|repo|vs|default|parameter|hyper|config|setting|related|/|:"
+    r"math|data|dapo|17k|style|paper|repo|vs|default|param|hyper|config|setting|related|reward"
+    r"|adv|estimator|/|:"
 )
 GROUPED = ("group_mean", "leave_one_out", "live_group_mean", "length_weighted_mean", "when_alone")
 Entries = dict[str, Entry]
@@ -61,8 +62,8 @@ def explain(
     """Read a config and say which loss it really runs. Nothing in it is executed.
 
     Args:
-        source: a file (TRL YAML, Python with a ``GRPOConfig(...)`` call, shell script with hydra
-            overrides or flags), or its text.
+        source: a file (Python or a notebook with a ``GRPOConfig(...)`` call, a launch script, YAML
+            or TOML), its text, or the folder of a run.
         framework: ``trl``, ``verl``, ``openrlhf`` …; None: guessed from the file.
         version: ``1.16``, ``trl==1.16``, a known commit or fork (``tinyzero@de61e6aa``), or a date,
             which makes the verdict conditional; None: the newest that was read, which the verdict
@@ -113,7 +114,7 @@ def explain(
             *of_table,
             *_traps_of_recipe(table, recipe, entries, number, lost, of_table),
             *_trap_of_sampler(recipe, reading),
-            *_false_names(recipe, reading),
+            *_false_names(recipe, reading, lost),
         ],
         left_out=left_out,
         conditional=[
@@ -547,7 +548,7 @@ def _trap_of_sampler(recipe: Recipe, reading: Reading) -> list[Trap]:
     return []
 
 
-def _false_names(recipe: Recipe, reading: Reading) -> list[Trap]:
+def _false_names(recipe: Recipe, reading: Reading, lost: set[str]) -> list[Trap]:
     """Comments, file names and run names that call the loss what it is not."""
     runs = [(str(e.value), e.line) for e in reading.entries if e.key in NAMED_RUNS]
     traps = []
@@ -560,7 +561,7 @@ def _false_names(recipe: Recipe, reading: Reading) -> list[Trap]:
             if re.search(in_comment if line and (text, line) not in runs else in_name, text, re.I)
         )
         text, line = next(mentions, ("", 0))
-        differences = labels.differences(recipe, name) if text else []
+        differences = labels.differences(recipe, name, lost) if text else []
         if differences:
             what = f"'{text.strip()[:50]}' says {name}, but {'; '.join(differences)}."
             traps.append(Trap("a name or comment" if line else "file name", line, what, "name"))

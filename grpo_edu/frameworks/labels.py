@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..objective import axes
 from ..objective.aggregation import step_token_mean
 from ..objective.axes import Choice
@@ -85,14 +87,17 @@ def essence(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def differences(recipe: Recipe, name: str) -> list[str]:
-    """The axes on which a recipe is not what ``name`` means, in words."""
+def differences(recipe: Recipe, name: str, lost: Collection[str] = ()) -> list[str]:
+    """The axes on which a recipe is not what ``name`` means, in words.
+
+    ``lost``: the axes of which a part is not covered; nothing is said of them.
+    """
     ours = essence(recipe)
     theirs = essence(TARGETS[name])
     return [
         f"{axis} is {ours[axis]} where {name} has {theirs[axis]}"
         for axis in COMPARED
-        if ours[axis] != theirs[axis]
+        if ours[axis] != theirs[axis] and axis not in lost
     ]
 
 

@@ -523,13 +523,20 @@ def _python_comments(text: str) -> list[tuple[str, int]]:
 
 # --- shell ----------------------------------------------------------------------------------------
 
-CONFIG_FILES = ("config", "config-name", "config_name", "config_files", "config-path")
+CONFIG_FILES = (
+    "config",
+    "config-name",
+    "config_name",
+    "config_files",
+    "config-path",
+    "config_path",
+)
 OWN_CONFIGS = (
     r"_self_|(ppo_trainer|ppo_megatron_trainer)(\.yaml)?"  # verl's own: the tables have them
 )
 OVERRIDE = re.compile(r"[+~]*([A-Za-z_][\w./@-]*)=(.*)", re.S)
-HYDRA = ("verl", "skyrl", "nemo_rl")  # their flags are hydra's own
-HYDRA_FLAGS = re.compile(r"(--config-(path|name|dir)|-c[pnd]|--config)")
+HYDRA = ("verl", "skyrl", "nemo_rl", "AReaL", "EasyR1", "ROLL")  # their flags are hydra's own
+HYDRA_FLAGS = re.compile(r"(--config[-_](path|name|dir)|-c[pnd]|--config)")
 
 
 def read_shell(text: str, base: Path | None = None) -> Reading:
@@ -575,7 +582,10 @@ def _read_command(words: list[Word], script: Script, reading: Reading, base: Pat
         reading.marks = [started.mark]
         reading.program = True
         words = words[started.after :]
-    hydra = reading.framework in HYDRA
+        if started.mark.endswith("@") and words:  # prime-rl: rl @ config.toml
+            reading.entries.append(Entry("config", words[0].text, words[0].line))
+            words = words[1:]
+    hydra = started is not None and started.name in HYDRA
     at = 0
     while at < len(words):
         word = words[at]
@@ -622,7 +632,7 @@ def _read_named_configs(script: Script, reading: Reading, base: Path | None) -> 
     """The files that ``--config``, ``--config-path`` and ``--config-name`` name."""
     given = {entry.key: entry for entry in reading.entries if entry.key in CONFIG_FILES}
     reading.entries = [entry for entry in reading.entries if entry.key not in CONFIG_FILES]
-    folder = given.pop("config-path", None)
+    folder = given.pop("config-path", given.pop("config_path", None))
     for entry in given.values():
         name = str(entry.value)
         if re.fullmatch(OWN_CONFIGS, name):
