@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .programs import PROGRAMS, foreign, framework_of_keys, program
-from .python_files import TRAINERS, Module, TooLong, chosen, settings
+from .python_files import Module, TooLong, chosen, settings
 from .shell import Command, Script, Unread
 from .shell_words import MARK, Word
 
@@ -198,7 +198,7 @@ def _reader(name: str, text: str) -> Any:
         return by_suffix[Path(name).suffix]
     if re.match(r'\s*\{\s*"(cells|metadata|nbformat)', text):
         return read_notebook
-    if re.search(r"\b(GRPO|RLOO|GMPO)(Config|Trainer)\(", text):
+    if re.search(r"\b(GRPO|RLOO|GMPO)(Config|Trainer)[(),]", text):
         return read_python
     overrides = re.search(r"(^|\s)--\w|\w=\S|\\\n", text)
     return read_shell if overrides and not re.search(r"^(\w+: |- )", text, re.M) else read_yaml
