@@ -8,7 +8,8 @@ only scripts that they trust. Compared are all settings that the framework's tab
 Per repository: scripts (that start a trainer and that bash can run), read fully, settings lost and
 named, lost and unnamed, wrong, refused with a reason, refused without one.
 
-python benchmarks/read_scripts.py FOLDER [--show N] [--smoke]      (--smoke: tests/configs)
+python benchmarks/read_scripts.py FOLDER [--show N] [--traps N]
+python benchmarks/read_scripts.py --smoke      (tests/configs)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -288,13 +290,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=CONFIGS)
     parser.add_argument("--show", type=int, default=0, help="that many scripts of each fault")
+    parser.add_argument("--traps", type=int, default=0, help="a sample of traps, for the eye")
     parser.add_argument("--smoke", action="store_true", help="tests/configs; every script in full")
     args = parser.parse_args()
     folder = CONFIGS if args.smoke else args.folder
     below = sorted(path for path in folder.iterdir() if path.is_dir())
     kinds = ("full", "named", "unnamed", "another program", "refused", "refused without a reason")
-    print(f"{'repository':34} scripts  run by bash  " + "  ".join(kinds))
+    print(f"{'repository':34} scripts  run by bash  " + "  ".join(kinds) + "  traps")
     worst: Counter[str] = Counter()
+    traps: list[str] = []
     for repository in below or [folder]:
         kinds_of_file = ("*.sh", "*.ipynb", "*.py")
         scripts = sorted(path for kind in kinds_of_file for path in repository.rglob(kind))
@@ -308,14 +312,21 @@ def main() -> None:
             if row is None:
                 continue
             counts[row.kind] += 1
+            with contextlib.suppress(ValueError, KeyError):
+                of_file = explain(script).traps
+                counts["traps"] += len(of_file)
+                traps += [f"{script.relative_to(folder)}: {trap}" for trap in of_file]
             if row.kind != "full" and sum(kind.startswith(row.kind) for kind in shown) < args.show:
                 shown.append(f"{row.kind}  {script.relative_to(folder)}: {row.detail}")
         worst += counts
-        total = sum(counts.values())
+        total = sum(counts[kind] for kind in kinds)
         numbers = "  ".join(f"{counts[kind]:{len(kind)}d}" for kind in kinds)
+        numbers += f"  {counts['traps']:5d}"
         print(f"{repository.name:34} {len(scripts):7d}  {total:11d}  {numbers}", flush=True)
         print(*(f"    {line}" for line in shown), sep="\n" if shown else "", flush=True)
-    if args.smoke and worst["full"] != sum(worst.values()):
+    random.seed(0)
+    print(*random.sample(traps, min(args.traps, len(traps))), sep="\n")
+    if args.smoke and worst["full"] != sum(worst[kind] for kind in kinds):
         raise SystemExit("not every script of tests/configs is read fully")
 
 

@@ -77,7 +77,7 @@ class Kind(type):
     """Makes a config as TRL's dataclasses are made: defaults of every class, then the keywords."""
 
     def __call__(cls, *_: Any, **keywords: Any) -> Any:
-        made = object.__new__(cls)
+        made: Any = object.__new__(cls)
         for base in reversed(cls.__mro__[:-1]):
             for name in getattr(base, "__annotations__", {}):
                 default = vars(base).get("__dataclass_fields__", vars(base)).get(name)
@@ -143,7 +143,7 @@ class Stub(types.ModuleType):
 def _import(name: str, scope: Any = None, _: Any = None, fromlist: Any = (), level: int = 0) -> Any:
     if name.split(".")[0] in PLAIN and not level:
         return REAL_IMPORT(name, scope, None, fromlist, 0)
-    stub = Stub(name)
+    stub: Any = Stub(name)
     if name == "os":
         stub.environ = {}
         stub.getenv = {}.get
@@ -202,7 +202,7 @@ def main() -> None:
     except SyntaxError:
         settings = None
     plain = settings and {k: v for k, v in settings.items() if not isinstance(v, Anything)}
-    sys.__stdout__.write(json.dumps({"settings": plain}, default=lambda _: "?"))
+    print(json.dumps({"settings": plain}, default=lambda _: "?"))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,12 @@ CASES = [
     ("c13_openrlhf_prorl.sh", None, 8, "z-score over all tokens", TOKEN, "[0.8, 1.27]; 8 updates per rollout: it can act; times w if 0.5 ≤ w ≤ 5", "0.0001·k2", "this is reinforce++(baseline)"),
     ("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa", 2, "not divided", "1/C (inside each micro-batch; divided by their number: True)", "[0.8, 1.2], dual clip 3", "in the reward: r - 0.001·Σ_t k1", "not dr_grpo, because aggregation is constant_sum"),
     ("c20_tinyzero_grpo.sh", "tinyzero@de61e6aa", 2, "std(r in group", "in micro-batch", "[0.8, 1.2], dual clip 3", "not covered, see below", "not grpo, because aggregation"),
+    ("c30_trl_gspo.ipynb", None, 4, "std(r in group", SEQUENCE, "sequence ratio [0.9997, 1.0004]; 4 updates", "none", "this is gspo"),
+    ("c31_trl_subclass.py", "1.16", 2, "not divided", "1/C (inside each micro-batch", "[0.8, 1.28]; 2 updates", "0.04·k3", "this is dr_grpo, with a KL term"),
+    ("c32_trl_wandb.yaml", "1.16", 1, "std(r in group", SEQUENCE, "idle, every ratio is 1; times", "0.04·ρ·k3", "this is grpo"),
+    ("c33_verl_overrides.yaml", None, 4, "std(r in group", SEQUENCE, "dual clip 3 for A < 0; 4 updates", "0.001·k3", "this is grpo"),
+    ("c34_nemo_base.yaml", None, 1, "the others in group", TOKEN, "[0.8, 1.2]; 1 update", "0.01·", "a leave-one-out z-score"),
+    ("c34_nemo_child.yaml", None, 2, "the others in group", TOKEN, "[0.8, 1.28]; 2 updates", "none", "a leave-one-out z-score"),
     ("c20_tinyzero_drgrpo.sh", "0.9.1", 2, "not divided", "T_b longest of the slice", "[0.8, 1.2]", "none", "this is dr_grpo"),
 ]  # fmt: skip
 
