@@ -926,30 +926,36 @@ const CELL_WORDS = {
   share: "the share of the step",
 };
 
-function panel(r, s, stage, largest) {
+// The parts of a panel that stay while its recipe stays; `fill` writes the others at each step.
+function panel(r) {
   const head =
-    `<h4>${escaped(r.spec.label)} <span ` + `class="soft">${escaped(r.spec.title)}</span></h4>`;
-  if (r.error)
-    return (
-      `<section data-recipe="${escaped(r.name)}">${head}<p class="message" ` +
-      `role="alert">${escaped(r.error)}</p></section>`
-    );
+    `<h4>${escaped(r.spec.label)} <span class="soft">` + `${escaped(r.spec.title)}</span></h4>`;
+  const body = r.error
+    ? `<p class="message" role="alert">${escaped(r.error)}</p>`
+    : `<div class="formulas"><div class="formula push">${r.spec.formula}</div>
+    <div class="formula stage"></div></div><p class="soft where"></p><p class="numbers"></p>
+    <p class="say"></p><p class="soft shows"></p><div class="strip"></div>`;
+  return `<section data-recipe="${escaped(r.name)}">${head}${body}</section>`;
+}
+
+function fill(section, r, s, stage, largest) {
   const { formula, where, math, say } = stageText(r, s, stage);
   const shows = CELL_WORDS[stage]
     ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: ` +
       `orange up, purple down.`
     : "Each box is a token. It fills in from the advantage on.";
-  return `<section data-recipe="${escaped(r.name)}">${head}
-    <div class="formulas"><div class="formula push">${r.spec.formula}</div>
-    <div class="formula stage">${stage === "push" ? "" : formula}</div></div>
-    <p class="soft where">${where}</p>
-    <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
-    <p class="soft shows">${shows}</p><div class="strip">${strip(
-      r,
-      s,
-      stage,
-      largest,
-    )}</div></section>`;
+  const html = {
+    ".formula.stage": stage === "push" ? "" : formula,
+    ".where": where,
+    ".numbers": escaped(math),
+    ".say": escaped(say),
+    ".shows": shows,
+    ".strip": strip(r, s, stage, largest),
+  };
+  Object.entries(html).forEach(([part, text]) => {
+    section.querySelector(part).innerHTML = text;
+  });
+  light(section, stage);
 }
 
 // Switches the factors of the push formula: lit, reached, or ahead.
@@ -958,6 +964,7 @@ function light(section, stage) {
   section.querySelectorAll(".formula.push .factor").forEach((node) => {
     const factor = FACTORS.find((name) => node.classList.contains(name));
     const state = reached(stage, factor) ? "reached" : "ahead";
+    node.classList.remove("lit", "reached", "ahead");
     node.classList.add(factor === now ? "lit" : state);
   });
   section.querySelectorAll(".formula.stage .factor").forEach((node) => {
@@ -975,11 +982,16 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  const late = reached(stage, "advantage") ? " late" : "";
-  const two = results.length > 1 ? " two" : "";
-  picture.innerHTML = `<div class="panels${two}${late}" style="--count: ${results.length}">
-    ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
-  picture.querySelectorAll("section").forEach((section) => light(section, stage));
+  const shape = JSON.stringify(results.map((r) => [r.name, r.error]));
+  if (picture.dataset.shape !== shape || !picture.firstChild)
+    picture.innerHTML = `<div class="panels" style="--count: ${results.length}">
+      ${results.map(panel).join("")}</div>`;
+  picture.dataset.shape = shape;
+  picture.firstChild.classList.toggle("late", reached(stage, "advantage"));
+  picture.firstChild.classList.toggle("two", results.length > 1);
+  picture.querySelectorAll("section").forEach((section, k) => {
+    if (!results[k].error) fill(section, results[k], s, stage, largest);
+  });
   const keys = stagesOf(s);
   root.querySelectorAll('[data-key="stage"]').forEach((button) => {
     button.hidden = !keys.includes(button.dataset.index);
