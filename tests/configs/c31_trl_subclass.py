@@ -35,7 +35,7 @@ def exact(completions, answer, **_):
 def main() -> None:
     args = parse()
     devices = int(os.environ.get("WORLD_SIZE", "8"))
-    common = dict(num_iterations=2, max_completion_length=2 * 1024)
+    common = dict(num_iterations=2, max_completion_length=2 * 1024)  # noqa: C408
     common["epsilon_high"] = 0.28
     if torch.cuda.is_bf16_supported():
         common.update(bf16=True)
