@@ -219,13 +219,16 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
 def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entries) -> list[str]:
     """Why the file may run another loss than the verdict's, and what would settle it."""
     doubts = []
-    if not reading.framework and asked is None:
+    if asked is None and not reading.framework and not foreign(reading.marks):
         doubts.append("the program is not named: told by its keys; --framework settles it")
     for mark in reading.marks:
         if reading.program and not own_program(table.name, mark):
             doubts.append(f"the program is {mark}, which may change {table.name}'s own loss")
         elif "open_r1" in mark:
             doubts.append("open-r1 asks for trl 0.18.0: --version 0.18.0 reads it so")
+    if reading.framework == "trl" != table.name and "trl" in reading.pins:
+        pins = " and ".join(reading.pins["trl"])
+        doubts.append(f"the file names trl {pins}, whose defaults {table.name} may start from")
     doubts += [f"line {line}: the settings in {file} are not read" for file, line in reading.named]
     doubts += reading.doubts
     if not set(entries) & (table.deciding() - {"trainer"}):
