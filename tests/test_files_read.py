@@ -314,6 +314,11 @@ def test_a_config_class_from_elsewhere_is_said() -> None:
     assert "GRPOConfig comes from configs, whose defaults are not read" in explain(text).doubts
     run = "python -m verl_tool.trainer.main_ppo algorithm.adv_estimator=grpo\n"
     assert "the program is verl_tool.trainer.main_ppo" in " ".join(explain(run).doubts)
+    spin = (
+        "python -m recipe.spin.main_spin algorithm.adv_estimator=grpo algorithm.kl_ctrl.kl_coef=1\n"
+    )
+    (trap,) = [t for t in explain(spin).traps if t.key.endswith("kl_coef")]
+    assert trap.text.endswith("(so in verl itself; recipe.spin.main_spin may differ)")
 
 
 def test_what_two_files_of_settings_cannot_settle_may_be_told_by_the_version() -> None:
@@ -345,6 +350,7 @@ def test_numbers_on_a_wrong_scale_are_traps(text: str, key: str, said: str) -> N
         "# data: DAPO-Math-17k\nGRPOConfig(run_name='DAPO-Math-17k')",
         "# DAPO reward manager\n# loss_type='dr_grpo',\nGRPOConfig(loss_type='grpo')",
         "x = '# Dr. GRPO'\nGRPOConfig(loss_type='grpo')",
+        "GRPOConfig(loss_type='grpo', run_name='dapo_wo_ds')",
         "GRPOConfig(num_train_epochs=1, weird=3)",
         "from dataclasses import dataclass\n@dataclass\nclass My(GRPOConfig):\n    num_generation: int = 3\nMy(loss_type='grpo')",
     ],

@@ -46,7 +46,7 @@ CLAIM = (
 )
 NO_CLAIM = (
     r"math|data|dapo|17k|style|paper|repo|vs|default|param|hyper|config|setting|related|reward"
-    r"|adv|estimator|/|:"
+    r"|adv|estimator|without|wo[-_ ]|no[-_ ]|/|:"
 )
 GROUPED = ("group_mean", "leave_one_out", "live_group_mean", "length_weighted_mean", "when_alone")
 Entries = dict[str, Entry]
@@ -111,7 +111,7 @@ def explain(
         biases=verdict.biases(core, _number(table.group_size, values)) if covered else [],
         traps=[
             *traps,
-            *of_table,
+            *(_of_built_on(trap, table, reading) for trap in of_table),
             *_traps_of_recipe(table, recipe, entries, number, lost, of_table),
             *_trap_of_sampler(recipe, reading),
             *_false_names(recipe, reading, lost),
@@ -469,6 +469,13 @@ def _traps_of_settings(
             line = entry.line if entry else 0
             traps.append(Trap(key, line, rule.text.format_map(values), "setting"))
     return traps
+
+
+def _of_built_on(trap: Trap, table: Framework, reading: Reading) -> Trap:
+    """A trap that another program, built on the framework, need not have says so."""
+    other = [m for m in reading.marks if reading.program and not own_program(table.name, m)]
+    text = f"{trap.text} (so in {table.name} itself; {other[0]} may differ)" if other else trap.text
+    return trap._replace(text=text)
 
 
 def _traps_of_recipe(
