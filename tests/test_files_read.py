@@ -395,3 +395,9 @@ def test_versions_on_the_way_to_a_release_and_differences_that_remain() -> None:
     assert verdict.remaining[0] in shown
     unknown = explain("GRPOConfig(beta=0.1, a_=1, b_=2, c_=3, d_=4, e_=5, f_=6)")
     assert "a_, b_, c_, d_, e_ and 1 more" in str(unknown)
+
+
+def test_a_nested_key_is_no_flat_flag() -> None:
+    run = "python -m openrlhf.cli.train_ppo_ray --{} 1024 --algo.advantage.estimator rloo\n"
+    assert "flat flags" not in explain(run.format("data.max_len")).assumed
+    assert "flat flags end at" in explain(run.format("generate_max_len")).assumed

@@ -169,8 +169,8 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
     """As which version a file is read."""
     newest = table.version
     if version is None:
-        aliases = {alias for option in table.option.values() for alias in option.alias}
-        if table.aliases_until and any(entry.key in aliases for entry in reading.entries):
+        flat = {a for option in table.option.values() for a in option.alias if "." not in a}
+        if table.aliases_until and any(entry.key in flat for entry in reading.entries):
             last = table.aliases_until
             return ReadAs(table, last, f"assumed: flat flags end at {last}")
         pins = reading.pins.get(table.name, [])
