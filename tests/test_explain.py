@@ -571,7 +571,7 @@ def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
         ("GRPOConfig(loss_type='dr_grpo', max_completion_length=0)", None, None, ValueError, "length is 0: expected a number"),
         ("GRPOConfig(" + "-" * 50_000 + "1)", None, None, ValueError, "nested too deeply"),
         ("a: &a\n  b: *a\n  loss_type: grpo\n", None, None, ValueError, "nested too deeply"),
-        ("x: [1]\n? [a, b]\n: 3\nloss_type: grpo\n", None, None, None, ""),
+        ("x: [1]\n? [a, b]\n: 3\nloss_type: grpo\nbeta: 0\n", None, None, None, ""),
         ("loss_type: grpo\n#" + "x" * 300_000, None, None, ValueError, "more than 200,000 characters"),
     ],
 )  # fmt: skip

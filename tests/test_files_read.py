@@ -229,7 +229,7 @@ def test_a_folder_with_one_config_or_none_or_two(tmp_path: Path) -> None:
         explain(tmp_path)
     write(tmp_path, **{"notes.yaml": "a: 1\n", "train.sh": "trl grpo --loss_type grpo\n"})
     assert "train.sh of this folder" in explain(tmp_path).doubts
-    write(tmp_path, **{"more.yaml": "loss_type: dapo\n"})
+    write(tmp_path, **{"more.yaml": "num_generations: 4\n"})
     with pytest.raises(ValueError, match=r"found more\.yaml, train\.sh"):
         explain(tmp_path)
 
@@ -323,8 +323,9 @@ def test_a_config_class_from_elsewhere_is_said() -> None:
 
 def test_what_two_files_of_settings_cannot_settle_may_be_told_by_the_version() -> None:
     assert explain("beta: 0.1\nepsilon: 0.2\n", version="trl==1.16").framework == "trl"
-    with pytest.raises(CannotTell):
-        explain("beta: 0.1\nepsilon: 0.2\n")
+    for text in ("beta: 0.1\nepsilon: 0.2\n", "loss_type: ppo_clip\nrollout_is: token\n"):
+        with pytest.raises(CannotTell):
+            explain(text)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,17 @@ KEYS = {
     "openrlhf": r"algo\.(advantage|kl)\..*|advantage_estimator|n_samples_per_prompt|init_kl_coef"
     r"|rollout\.n_samples_per_prompt|actor\.eps_clip.*",
     "open_instruct": r"loss_denominator|advantage_normalization_type|num_samples_per_prompt_.*",
-    "trl": r"trainer|loss_type|num_generations|max_completion_length|importance_sampling_level"
+    "trl": r"trainer|num_generations|max_completion_length|importance_sampling_level"
     r"|scale_rewards|steps_per_generation|reward_weights|mask_truncated_completions",
+}
+# with loss_type, which others have too, one of these makes it TRL's
+TRL_TOO = {
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "delta",
+    "learning_rate",
+    "per_device_train_batch_size",
 }
 # programs with a loss or defaults of their own: words, keys and imported modules of theirs. Where a
 # data file has the name of one, in small letters and with _ for -, that table reads it.
@@ -83,6 +92,7 @@ def framework_of_keys(keys: Iterable[str]) -> str | None:
     """The framework whose own keys are among these; None where there are none."""
     keys = list(keys)
     counts = {name: sum(bool(re.fullmatch(p, key)) for key in keys) for name, p in KEYS.items()}
+    counts["trl"] += "loss_type" in keys and bool(TRL_TOO & {*keys})
     best = max(counts, key=lambda name: counts[name])
     return best if counts[best] else None
 
