@@ -29,6 +29,7 @@ from grpo_edu.objective import corrections, kl, rewards, surrogates
 from grpo_edu.objective.advantages import decoupled_rewards, given
 from grpo_edu.objective.aggregation import step_token_mean, token_sum
 from grpo_edu.objective.axes import run, settings
+from grpo_edu.objective.filters import drop_raw_dead_groups
 from grpo_edu.objective.surrogates import ppo_clip
 from grpo_edu.theory.clip import pushes
 from grpo_edu.weights import split
@@ -407,6 +408,7 @@ def more_recipes():
         base.but("dual", surrogate=surrogates.EXAMPLES["dual clip"]),
         base.but("product", surrogate=surrogates.EXAMPLES["product of ratios"]),
         recipe("gspo_token").but("cap", surrogate=partial(surrogates.gspo_token, eps_low=3e-4, eps_high=9, log_cap=0.1)),
+        recipe("grpo").but("raw filter", rewards=(partial(rewards.overlong_penalty, cache=2),), filters=(drop_raw_dead_groups,)),
         recipe("gdpo").but("weights", baseline=partial(decoupled_rewards, ddof=0, eps=0.1, weights=(2.0, 0.5))),
     ]  # fmt: skip
 

@@ -29,7 +29,8 @@ def explain(
     config: Annotated[
         Path,
         typer.Argument(
-            help="TRL YAML, Python with a GRPOConfig(...) call, or a verl or OpenRLHF shell script."
+            help="Python or a notebook with a GRPOConfig(...) call, a launch script, YAML or TOML, "
+            "or the folder of a run with what hydra or wandb wrote there."
         ),
     ],
     framework: Framework = None,

@@ -167,7 +167,7 @@ class Fork:
         name: ``repository@commit``.
         version: of the framework that it started from.
         note: what differs, in words.
-        updates: as in ``Framework``; empty: the same.
+        updates, group_size: as in ``Framework``; empty: the same.
         defaults: option name -> its default here.
         without: options whose traps do not hold here.
     """
@@ -176,6 +176,7 @@ class Fork:
     version: str
     note: str
     updates: str = ""
+    group_size: str = ""
     defaults: dict[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     option: dict[str, Option] = field(default_factory=dict)
@@ -234,6 +235,15 @@ class Framework:
     def axes_of(self, name: str) -> list[str]:
         """The axes whose choice an option decides, in the order of the rules."""
         return list(dict.fromkeys(rule.axis for rule in self.rule if name in rule.when))
+
+    def deciding(self) -> set[str]:
+        """The options that decide a choice or one of its settings."""
+        texts = " ".join(str(rule.settings) for rule in self.rule)
+        named = set(re.findall(r"\w+", " ".join(re.findall(r"'=([^']*)'", texts))))
+        pairs = {half for option in self.option.values() for half in option.into}
+        used = {name for rule in self.rule for name in rule.when} | (named & {*self.option})
+        whole = {n for n, option in self.option.items() if pairs & used & {*option.into}}
+        return used | whole
 
     def may_be_null(self, name: str) -> bool:
         """Does some rule take another option where this one is None (``name or other``)?"""

@@ -217,6 +217,7 @@ def _forked(table: Framework, fork: Fork) -> Framework:
         trap=fork.trap + kept,
         option=options,
         updates=fork.updates or table.updates,
+        group_size=fork.group_size or table.group_size,
     )
 
 

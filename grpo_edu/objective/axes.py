@@ -59,6 +59,7 @@ INPUTS = (
     Input("advantage", "[N, T]", (*AGGREGATIONS, *TOKEN_AXES), "centred and scaled"),
     Input("group", "[N]", PLAN, "prompt of each completion"),
     Input("reward", "[N]", PLAN, "reward, after the shaping so far"),
+    Input("raw_reward", "[N]", PLAN, "reward before any shaping"),
     Input("counted", "[N]", PLAN, "bool, rows whose reward enters the statistics"),
     Input("present", "[N]", PLAN, "bool, rows that are in the batch"),
     Input("micro_batch", "[N]", PLAN, "micro-batch of each completion"),

@@ -278,6 +278,7 @@ class Recipe:
         return {
             **inputs,
             "reward": reward,
+            "raw_reward": reward,
             "counted": counted,
             "present": present,
             "micro_batch": micro_batch,

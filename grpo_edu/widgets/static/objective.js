@@ -33,7 +33,8 @@ function spreadOf(values, ddof) {
    completion), `parts` (one reward per function, null: does not apply), `given` (an advantage),
    `micro` (its micro-batch). Of each token [i][t]: `logRatio` (log π/π_old, absent: 0), `logRef`
    (log π/π_ref, absent: no KL term), `logSampler` (log π_old/π_sampler), `tokenReward` (null:
-   none), `value`; a `given` advantage may stand here too. `limit` is C. The filters decide
+   none), `value`; a `given` advantage may stand here too. `limit` is C; `rawRewards` are those
+   before any shaping. The filters decide
    `present` (is the row in the batch) and `tokens` (its length, 0 where it left); `members` are
    the rows of each prompt. */
 function batchOf({ filters = [], ...fields }) {
@@ -69,7 +70,11 @@ function perPrompt({ rows, members, group }, values, f) {
   return rows.map((i) => known.get(group[i]));
 }
 
-const FILTERS = { drop_dead_groups: (batch) => perPrompt(batch, batch.rewards, (r) => !isDead(r)) };
+const isLive = (rewards) => !isDead(rewards);
+const FILTERS = {
+  drop_dead_groups: (batch) => perPrompt(batch, batch.rewards, isLive),
+  drop_raw_dead_groups: (batch) => perPrompt(batch, batch.rawRewards, isLive),
+};
 
 function needPeers(batch) {
   if ([...batch.members.values()].some((peers) => peers.length < 2)) {
@@ -433,7 +438,7 @@ function pushOf(spec, fields) {
   const shaped = { ...fields };
   for (const choice of spec.rewards)
     Object.assign(shaped, lookup(REWARDS, "reward shaping", choice)(shaped, choice));
-  const batch = batchOf({ ...shaped, filters: spec.filters });
+  const batch = batchOf({ ...shaped, rawRewards: fields.rewards, filters: spec.filters });
   const { rows, lengths, present, rewards, tokenReward } = batch;
   const centred = lookup(BASELINES, "baseline", spec.baseline)(batch, spec.baseline);
   const scaled = lookup(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
