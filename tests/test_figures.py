@@ -84,9 +84,10 @@ def test_clip_gradient_is_the_advantage_times_the_ratio_in_live_cells_and_zero_i
 
 def test_lone_success_is_three_with_std_and_nine_tenths_without():
     table = FIGURES["advantage_by_correct_count"].data().set_index(["estimator", "correct"])
-    assert table.right["GRPO (std, ddof 0)", 1] == pytest.approx(3.0)
-    assert table.right["Dr. GRPO (no std)", 1] == pytest.approx(0.9)
-    assert table.right["RLOO", 1] == pytest.approx(1.0)
+    assert table.right["grpo", 1] == pytest.approx(3.0)
+    assert table.right["dr_grpo", 1] == pytest.approx(0.9)
+    assert table.wrong["grpo", 9] == pytest.approx(-3.0)
+    assert table.wrong["dr_grpo", 9] == pytest.approx(-0.9)
 
 
 def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equal_arrows():
