@@ -162,6 +162,7 @@ function pushes(spec, s) {
       group: s.group,
       greedy: s.rewards.map(() => Number(s.greedy)),
       logRatio: s.lengths.map((_, i) => ratiosOf(s, i).map(Math.log)),
+      logOld: s.lengths.map((n) => Array(n).fill(Math.log(s.old))),
       limit: s.length_limit,
       micro: split(s.lengths.length, s.micro_batches),
     },
