@@ -31,7 +31,7 @@ CASES = [
     ("c11_search_r1_grpo.sh", "search-r1", 10, "ddof=1) + 1e-06", "in micro-batch", "[0.8, 1.2]; 10 updates per rollout: it can act", "in the loss: 0.001·k3", "not grpo, because aggregation is micro_batch_token_mean"),
     ("c12_openrlhf_dapo.sh", None, 8, "std(r in group, ddof=1) + 1e-09", TOKEN, "[0.8, 1.27]; 8 updates", "0.001·k3", "this is dapo as frameworks run it (the paper's token mean is per prompt), with a KL term"),
     ("c12_openrlhf_dapo_0_9_10.sh", "0.9.10", 8, "std(r in group, ddof=1) + 1e-09", "in micro-batch", "[0.8, 1.27]; 8 updates", "0.001·k3", "token mean of each micro-batch"),
-    ("c13_openrlhf_prorl.sh", None, 8, "z-score over all tokens", TOKEN, "[0.8, 1.27]; 8 updates per rollout: it can act; times w if 0.5 ≤ w ≤ 5", "0.0001·k2", "this is reinforce++(baseline)"),
+    ("c13_openrlhf_prorl.sh", "0.11.0", 8, "z-score over all tokens", TOKEN, "[0.8, 1.27]; 8 updates per rollout: it can act; times w if 0.5 ≤ w ≤ 5", "0.0001·k2", "this is reinforce++(baseline)"),
     ("c20_tinyzero_drgrpo.sh", "tinyzero@de61e6aa", 2, "not divided", "1/C (inside each micro-batch; divided by their number: True)", "[0.8, 1.2], dual clip 3", "in the reward: r - 0.001·Σ_t k1", "not dr_grpo, because aggregation is constant_sum"),
     ("c20_tinyzero_grpo.sh", "tinyzero@de61e6aa", 2, "std(r in group", "in micro-batch", "[0.8, 1.2], dual clip 3", "not covered, see below", "not grpo, because aggregation"),
     ("c30_trl_gspo.ipynb", None, 4, "std(r in group", SEQUENCE, "sequence ratio [0.9997, 1.0004]; 4 updates", "none", "this is gspo"),

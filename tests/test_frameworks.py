@@ -97,7 +97,7 @@ def test_push_of_a_token_per_unit_advantage(name: str, at: str) -> None:
     rollouts = Rollouts.from_lengths(
         [10, 100], [1, 0], max_new_tokens=200, truncated=torch.zeros(2, dtype=torch.bool)
     )
-    recipe = preset(name, at).but(kl=None)
+    recipe = preset(name, at).but(kl=None, correction=None)
     weights, advantage = token_weights(recipe, rollouts), recipe.plan(rollouts).advantage
     assert [(weights[i, 0] / advantage[i, 0]).item() for i in (0, 1)] == pytest.approx(
         PUSH[name, at]
@@ -107,8 +107,8 @@ def test_push_of_a_token_per_unit_advantage(name: str, at: str) -> None:
 @pytest.mark.parametrize(
     ("at", "scope"),
     [
-        ("openrlhf==0.10.2", "micro"),
-        ("openrlhf==0.10.3", "step"),
+        ("openrlhf==0.10.3", "micro"),
+        ("openrlhf==0.10.4", "step"),
         ("verl==0.6.1", "micro"),
         ("verl==0.7.0", "step"),
         ("trl==0.21", "micro"),

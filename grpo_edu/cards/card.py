@@ -247,7 +247,7 @@ def card(name: str) -> Card:
 def card_text(shown: Card) -> str:
     """For a terminal."""
     about = shown.recipe
-    lines = [shown.heading, about.paper, f"The paper's settings: {about.defaults or 'none'}.", ""]
+    lines = [shown.heading, about.paper, f"Published settings: {about.defaults or 'none'}.", ""]
     if shown.about.choice is not None:
         lines = [shown.heading, f"Computed in {about.name}.", ""]
     names = about.describe()

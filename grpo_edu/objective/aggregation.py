@@ -361,6 +361,10 @@ def length_power(
     length. "Unbiased" in the paper assumes that a completion's advantage and score do not depend on
     its length.
 
+    This is the paper's formula. Its released code (zerolllin/Delta-L-Normalization at 89da5b9,
+    verl/trainer/ppo/core_algos.py:228-244) takes the mean over the whole batch instead of the
+    group, and divides the advantages by the std of the group: it has GRPO's difficulty bias.
+
     Source: ΔL normalisation, VL-norm (arXiv 2509.07558).
     """
     lengths = _tokens(mask)

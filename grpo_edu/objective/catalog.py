@@ -300,7 +300,9 @@ _AGGREGATIONS = [
         name="vl_norm",
         title="completions weighted by a power of their length, then a constant",
         paper="Delta-L normalisation (VL-norm), He et al. 2025, arXiv 2509.07558",
-        defaults="alpha 1 for least variance, 0.75 for mathematics",
+        defaults="alpha 1 for least variance, 0.75 for mathematics; the released code differs from "
+        "the paper: it divides by the std of the group and takes the mean of |o|^-alpha over the "
+        "whole batch",
         baseline=adv.group_mean,
         surrogate=CLIP,
         aggregation=partial(agg.length_power, alpha=0.75),
