@@ -13,6 +13,7 @@ process group.
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import types
 from collections import defaultdict
@@ -40,6 +41,10 @@ class Config(dict):
     __getattr__ = dict.get  # type: ignore[assignment]
 
 
+class AlgoConfig(Config):
+    """verl's losses refuse an ``AlgoConfig``: they want the actor's."""
+
+
 class Table(dict):
     """Columns of equally many rows: what a tensordict, a DataProto's batch and a micro-batch are."""
 
@@ -56,6 +61,9 @@ class Table(dict):
     def select(self, *names: str, **_: Any) -> Table:
         return Table({name: self[name] for name in names})
 
+    def split(self, size: int) -> list[Table]:
+        return [self.take(part) for part in torch.arange(len(self)).split(size)]
+
     def to(self, *_: Any) -> Table:
         return self
 
@@ -65,9 +73,9 @@ class Table(dict):
 class Proto:
     """A DataProto: ``batch``, ``non_tensor_batch``, ``meta_info``."""
 
-    def __init__(self, batch: Table, uid: Any = None, **meta: Any) -> None:
+    def __init__(self, batch: Table, others: dict[str, Any] | None = None, **meta: Any) -> None:
         self.batch = batch
-        self.non_tensor_batch = {} if uid is None else {"uid": uid}
+        self.non_tensor_batch = others or {}
         self.meta_info = {"temperature": 1.0, **meta}
 
     def select(self, batch_keys: list[str], *_: Any, **__: Any) -> Proto:
@@ -81,22 +89,24 @@ class Proto:
         return self
 
 
-class ExplicitTable(Table):
-    """A batch that the old loops split themselves."""
-
-    def split(self, size: int) -> list[Table]:
-        return [ExplicitTable(self.take(part)) for part in torch.arange(len(self)).split(size)]
-
-
 def functions(path: Path, names: tuple[str, ...], known: dict[str, Any]) -> dict[str, Any]:
     """Functions or methods of a source file by name; they see ``known`` and each other."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef) and node.name in names:
-            node.decorator_list, node.returns = [], None
-            for argument in [*node.args.args, *node.args.kwonlyargs]:
-                argument.annotation = None
-            exec(compile(ast.Module([node], []), str(path), "exec"), known)
+    exec(_code(path, names), known)
     return known
+
+
+@cache
+def _code(path: Path, names: tuple[str, ...]) -> types.CodeType:
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name in names
+    ]
+    for node in nodes:
+        node.decorator_list, node.returns = [], None
+        for argument in [*node.args.args, *node.args.kwonlyargs]:
+            argument.annotation = None
+    return compile(ast.Module(nodes, []), str(path), "exec")
 
 
 @cache
@@ -110,7 +120,7 @@ def modules(root: Path) -> types.SimpleNamespace:
     functional = _stand_in("verl.utils.torch_functional", **{n: pure[n] for n in PURE})
     _stand_in("verl.utils.import_utils", deprecated=lambda *a, **k: lambda f: f)
     _stand_in("verl.protocol", DataProto=_protocol())
-    _stand_in("verl.trainer.config", AlgoConfig=Config)
+    _stand_in("verl.trainer.config", AlgoConfig=AlgoConfig)
     _stand_in("verl.trainer.config.algorithm", RolloutCorrectionConfig=Config)
     _stand_in("verl.workers.config", ActorConfig=Config)
     _stand_in("verl.workers.config.actor", PolicyLossConfig=Config)
@@ -184,11 +194,11 @@ def advantages(root: Path, values: dict[str, Any], data: Proto) -> None:
     if values["use_kl_in_reward"]:
         control = loaded.core.FixedKLController(values["kl_coef"])
         data, _ = trainer["apply_kl_penalty"](data, control, kl_penalty=values["kl_penalty"])
-    config = Config(
+    config = AlgoConfig(
         gamma=values["gamma"],
         norm_adv_by_std_in_grpo=values["norm_adv_by_std_in_grpo"],
         gdpo_reward_weights=values["gdpo_reward_weights"],
-        gdpo_reward_keys=values["gdpo_reward_keys"],
+        gdpo_reward_keys=[name for name in data.non_tensor_batch if name != "uid"],
     )
     given = {"adv_estimator": values["adv_estimator"], "gamma": values["gamma"]}
     accepted = trainer["compute_advantage"].__code__.co_varnames
@@ -229,10 +239,16 @@ def batch_of(rollouts: Rollouts, values: dict[str, Any]) -> Proto:
         rollout_log_probs=rollouts.sampler_logp,
         token_level_scores=scores,
         values=torch.where(rollouts.mask, rollouts.value, 0.0),
-        reward_baselines=rollouts.greedy_reward,
     )
+    extra = {}
+    if values["adv_estimator"] == "remax":
+        columns["reward_baselines"] = rollouts.greedy_reward
+    if values["adv_estimator"] == "gdpo":
+        columns["prompts"] = mask[:, :0]
+        names = [f"part {number}" for number in range(rollouts.reward_parts.shape[1])]
+        extra = dict(zip(names, rollouts.reward_parts.numpy().T, strict=True))
     uid = np.array([str(group) for group in rollouts.group.tolist()], dtype=object)
-    return Proto(columns, uid)
+    return Proto(columns, {"uid": uid, **extra})
 
 
 def gradient(
@@ -246,7 +262,8 @@ def gradient(
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # constants such as 1 + 1e-6 are made in it
     try:
-        advantages(root, values, data)
+        with patch.dict(os.environ, VERL_FORCE_DEVICE="cpu"):  # groupwise.py before 0.7.1
+            advantages(root, values, data)
     finally:
         torch.set_default_dtype(before)
     leaf = rollouts.logp.clone().requires_grad_()
@@ -328,7 +345,7 @@ def _legacy(root: Path, values: dict, data: Proto, leaf: Tensor, micro_batch: Te
     )
     kept = data.batch.select(*(name for name in data.batch if name != "rollout_log_probs"))
     with patch.dict(sys.modules, helper), patch("torch.cuda.current_device", lambda: "cpu"):
-        update(actor, Proto(ExplicitTable(kept)))
+        update(actor, Proto(kept))
     leaf.grad = gradients[0]
 
 
