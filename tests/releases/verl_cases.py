@@ -42,7 +42,7 @@ FEW: dict[str, dict[str, Any]] = {
     **{
         f"{x}, KL in the reward": {"adv_estimator": x, "use_kl_in_reward": True, "kl_coef": 0.05}
         for x in ESTIMATORS
-        if x != "gdpo"
+        if x not in ("gdpo", "grpo_vectorized")
     },
     "clip_ratio=0.1": {**GRPO, "clip_ratio": 0.1},
     "clip higher": {**GRPO, "clip_ratio_low": 0.1, "clip_ratio_high": 0.28},
@@ -87,7 +87,7 @@ GRID = {
     for mode in MODES
     for kl in ({}, KL)
 }
-CASES = {"nothing but grpo": GRPO, **FEW, **GRID}
+PLAIN = {"nothing but grpo": GRPO, **FEW, **GRID}
 DYNAMIC = {
     f"{name}, use_dynamic_bsz": {**options, "use_dynamic_bsz": True}
     for name, options in {"nothing but grpo": GRPO, **GRID}.items()
@@ -96,7 +96,10 @@ NEW_WORKERS = {
     f"{name}, new workers": {**options, "workers": "disable"}
     for name, options in {"loss_scale_factor": FEW["loss_scale_factor"], **GRID}.items()
 }
-EVERYTHING = {**CASES, **DYNAMIC, **NEW_WORKERS}
+CASES = {
+    name: {"max_response_length": WIDTH, "rollout_n": 4, **options}
+    for name, options in {**PLAIN, **DYNAMIC, **NEW_WORKERS}.items()
+}
 SPLITS = {
     "one": torch.zeros(12, dtype=torch.long),
     "three": torch.arange(12) // 4,
@@ -105,9 +108,21 @@ SPLITS = {
 SEEDS = (1, 2)
 
 
-def splits(options: dict[str, Any], version: str) -> list[str]:
-    """Micro-batches of unequal size come with dynamic batches, and are told apart by them only."""
-    return ["three", "unequal"] if options.get("use_dynamic_bsz") else ["one", "three"]
+def splits(options: dict[str, Any]) -> tuple[str, ...]:
+    """Micro-batches of unequal numbers of rows come with dynamic batches only."""
+    return ("three", "unequal") if options.get("use_dynamic_bsz") else ("one", "three")
+
+
+def gives_nan(options: dict[str, Any], version: str) -> bool:
+    """Up to 0.6.0 a mean over the tokens of a fully masked row is 0/0."""
+    mean = options.get("loss_agg_mode") == "seq-mean-token-mean"
+    fixed = options.get("loss_mode") == "geo_mean" and not options.get("use_kl_loss")
+    return version < "0.6.1" and (options.get("loss_mode") == "gspo" or (mean and not fixed))
+
+
+def by_engine(options: dict[str, Any], version: str) -> bool:
+    """The engine workers: from 0.8 on, in 0.7 where the legacy ones are disabled."""
+    return version >= "0.8" or options.get("workers") == "disable"
 
 
 def rollouts_for(options: dict[str, Any], seed: int, empty: bool) -> Rollouts:
