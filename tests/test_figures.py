@@ -206,8 +206,9 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
         "trl==0.16",
         "trl@fc4dae256",
         "trl==0.22",
+        "verl==0.2",
         "verl==0.4",
-        "verl==0.7",
+        "verl==0.8",
         "openrlhf==0.10.3",
         "nemo_rl==2026.8.22",
     ):

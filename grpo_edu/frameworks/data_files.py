@@ -195,6 +195,8 @@ class Framework:
         updates: expression for the optimiser steps per rollout.
         group_size: expression for the completions per prompt; empty where no option here holds it.
         aliases_until: the last release that takes the ``alias`` spellings; empty: all take them.
+        kl_ignores: the option that decides how the surrogate alone is averaged; the KL term is
+            averaged by the first rule that does not ask for it.
         remaining: differences between the framework and the recipe that stay.
         quiet: prefixes or names of keys that do not touch the loss.
     """
@@ -217,6 +219,7 @@ class Framework:
     group_size: str = ""
     aliases_until: str = ""
     first_with_grpo: str = ""
+    kl_ignores: str = ""
 
     def defaults(self, version: str) -> dict[str, Any]:
         """Every option that exists in a version, with its default there (None: it has none)."""

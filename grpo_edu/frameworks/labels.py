@@ -48,6 +48,7 @@ AGGREGATION = {
     "sequence_mean": "the mean over each completion's tokens (1/|o|)",
     "step_token_mean": "a token mean over the optimiser step",
     "micro_batch_token_mean": "a token mean of each micro-batch",
+    "micro_batches_by_rows": "a mean of each micro-batch, weighted by its rows",
     "prompt_token_mean": "a token mean inside each prompt",
     "constant": "a constant length",
     "padded_width": "the longest completion of each micro-batch in place of a constant",

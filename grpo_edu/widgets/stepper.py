@@ -269,8 +269,8 @@ class Stepper(Framed):
             written and now; ``group``: N prompt numbers; what some recipes need: ``ref`` and
             ``sampler`` (probabilities), ``entropy`` (nats), ``value`` (expected reward before each
             token), ``given`` (advantages), ``step_rewards`` (None where no step ends), each
-            [N][T], ``greedy`` (rewards, N), ``parts`` ([N][K] rewards); ``max_new_tokens``: C of the
-            constant;
+            [N][T], ``greedy`` (rewards, N), ``parts`` ([N][K] rewards); ``max_new_tokens``: C of
+            the constant;
             ``stage``: a key (``"advantage"``); ``token``: completion and position; ``compact``: for
             a frame of 680 x 520 pixels.
 

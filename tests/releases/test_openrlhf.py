@@ -64,7 +64,9 @@ def rollouts_for(version: str, seed: int, kind: str) -> Rollouts:
 @pytest.mark.parametrize("parts", ["one", "three equal", "unequal"])
 @pytest.mark.parametrize("seed", [3, 11])
 @pytest.mark.parametrize(("version", "name"), PAIRS)
-def test_the_gradient_is_what_the_table_says(version: str, name: str, seed: int, parts: str) -> None:
+def test_the_gradient_is_what_the_table_says(
+    version: str, name: str, seed: int, parts: str
+) -> None:
     options = CASES[name][0]
     rollouts = rollouts_for(version, seed + len(name), "real" if seed == 3 else "binary")
     micro_batch = {
@@ -75,6 +77,8 @@ def test_the_gradient_is_what_the_table_says(version: str, name: str, seed: int,
     leaf = rollouts.logp.clone().requires_grad_()
     theirs = torch.autograd.grad(step(version, options, rollouts, leaf, micro_batch), leaf)[0]
     recipe = recipe_of(framework("openrlhf"), options, version)
-    ours = torch.autograd.grad(recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf)[0]
+    ours = torch.autograd.grad(
+        recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf
+    )[0]
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
     assert theirs.abs().sum() > 0
