@@ -542,6 +542,7 @@ def closed_form(name: str, p: float, g: int) -> float:
         "dro",
         "vespo",
         "decoupled_ppo",
+        "grpo(off_policy_mask)",
         "high_entropy",
         "clip_cov",
         "kl_cov",

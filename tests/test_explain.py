@@ -215,7 +215,13 @@ def test_changing_one_key_changes_exactly_the_predicted_lines(
 ) -> None:
     text = (CONFIGS / file).read_text(encoding="utf-8")
     assert old in text
-    version = {"c01": "0.18", "c02": "0.18", "c11": "search-r1", "c20": "tinyzero"}.get(file[:3])
+    version = {
+        "c01": "0.18",
+        "c02": "0.18",
+        "c11": "search-r1",
+        "c20": "tinyzero",
+        "c13": "0.11.0",
+    }.get(file[:3])
     version = "0.9.10" if "0_9_10" in file else version
     who = "trl" if file[:3] <= "c03" else "openrlhf" if file[:3] in ("c12", "c13") else "verl"
     assert (
@@ -535,20 +541,21 @@ def test_a_value_that_comes_with_a_later_release_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("framework", "text", "updates", "said"),
+    ("framework", "text", "updates", "size", "said"),
     [
-        ("skyrl", "trainer.algorithm.advantage_estimator=rloo", 4, "this is RLOO's advantage"),
-        ("open_instruct", "--loss_denominator token", 1, "this is Dr. GRPO's advantage"),
-        ("rlhf_book", "loss: drgrpo\nclip_eps_hi: 0.28\n", 1, "this is Dr. GRPO's advantage"),
+        ("skyrl", "trainer.algorithm.advantage_estimator=rloo", 4, 5, "this is RLOO's advantage"),
+        ("open_instruct", "--loss_denominator token", 1, 4, "this is Dr. GRPO's advantage"),
+        ("rlhf_book", "loss: drgrpo\nclip_eps_hi: 0.28\n", 4, 8, "this is Dr. GRPO's advantage"),
     ],
 )
-def test_frameworks_whose_files_hold_no_group_size_have_a_verdict(
-    framework: str, text: str, updates: int, said: str
+def test_frameworks_whose_files_hold_no_group_size_take_its_default(
+    framework: str, text: str, updates: int, size: int, said: str
 ) -> None:
+    """``size``: the framework's default G."""
     verdict = explain(f"{text}\n", framework)
     assert verdict.updates == updates
     assert said in verdict.label
-    assert verdict.biases[1].endswith("(G is not told: 8 is taken.)")
+    assert f"at G = {size};" in verdict.biases[1] or f"of {size} completions" in verdict.biases[1]
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
         "nemo_rl==2026.8.22": 1.0,
     }.items():
         assert success[at] == pytest.approx(expected, abs=1e-9)
-    for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==2025.10"):
+    for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==0.2.4"):
         assert (short[at], long[at]) == pytest.approx((1 / 20, 1 / 200))
     for at in (
         "trl==0.16",
@@ -209,7 +209,7 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
         "verl==0.2",
         "verl==0.4",
         "verl==0.8",
-        "openrlhf==0.10.3",
+        "openrlhf==0.10.4",
         "nemo_rl==2026.8.22",
     ):
         assert (short[at], long[at]) == pytest.approx((1 / 110, 1 / 110))
@@ -236,8 +236,8 @@ def test_only_ppo_has_a_value_model_in_the_drawing_and_both_have_a_reference():
         method: {w.replace("\n", " ") for w in part.words}
         for method, part in table.groupby("method")
     }
-    assert {"value model", "GAE"} <= words["PPO"]
-    assert not {"value model", "GAE"} & words["GRPO"]
+    assert {"value model", "reward − value (GAE)"} <= words["PPO"]
+    assert not {"value model", "reward − value (GAE)"} & words["GRPO"]
     assert all("reference" in w for w in words.values())
 
 

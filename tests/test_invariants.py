@@ -253,7 +253,7 @@ SYMMETRY = {
     "vespo": "affine",
     "topr": "shift",
     "decoupled_ppo": "affine",
-    "grpo(off_policy_mask)": "shift",
+    "grpo(off_policy_mask)": "affine",
     "high_entropy": "affine",
     "clip_cov": "affine",
     "kl_cov": "affine",

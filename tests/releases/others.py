@@ -668,7 +668,7 @@ def roll(
             batch=batch,
             meta_info={
                 "batch_num_tokens": dict(counts),
-                "global_valid_samples": {k: live for k in counts},
+                "global_valid_samples": dict.fromkeys(counts, live),
             },
             non_tensor_batch={},
         )
@@ -731,7 +731,7 @@ def areal_advantages(release: str, values: Values, rollouts: Rollouts) -> Tensor
                 mean_leave1out=values["leave1out"],
             )
         )
-    estimate = lambda a, b: a - b  # noqa: E731 (k1)
+    estimate = lambda a, b: a - b
     actor = Box(
         config=Box(overlong_reward_penalty=False, use_decoupled_loss=True, recompute_logprob=True), reward_bias=0.0, reward_scaling=1.0, reward_clip=1e9,
         reward_norm=norm, kl_ctl=values["kl_ctl"], kl_estimator=estimate, mask_no_eos_with_zero=False, discount=1.0, gae_lambda=1.0, adv_norm=None,

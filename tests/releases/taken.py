@@ -59,7 +59,7 @@ def taken(release: str, file: str, *names: str, **given: Any) -> Scope:
     nodes = [node for name in names for node in nodes_named(tree, name)]
     module = ast.parse("from __future__ import annotations")
     module.body += [without_annotations(node) for node in nodes]
-    exec(compile(module, f"{release}/{file}", "exec"), scope)  # noqa: S102
+    exec(compile(module, f"{release}/{file}", "exec"), scope)
     return scope
 
 

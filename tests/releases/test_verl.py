@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-import verl_cases as cases
 from torch import Tensor
-from verl_code import gradient
-from verl_fetch import root
 
 from grpo_edu import Rollouts
 from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.tables import fill_in, framework, read_recipe
 from grpo_edu.objective.recipe import Recipe
+
+from . import verl_cases as cases
+from .verl_code import gradient
+from .verl_fetch import root
 
 VERL = framework("verl")
 RELEASES = [

@@ -16,7 +16,6 @@ import ast
 import os
 import sys
 import types
-from collections import defaultdict
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -163,7 +162,7 @@ def _execute(name: str, path: Path) -> types.ModuleType:
     return module
 
 
-class Estimator(str, Enum):
+class Estimator(str, Enum):  # noqa: UP042 (Python 3.10 has no StrEnum)
     """``AdvantageEstimator`` where ``core_algos`` has none (up to 0.4.0)."""
 
     GAE = "gae"

@@ -14,7 +14,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from verl_cases import BOUNDARIES, RELEASES
+from .verl_cases import BOUNDARIES, RELEASES
 
 FOLDER = Path(__file__).resolve().parents[2] / ".releases" / "verl"
 
