@@ -25,7 +25,7 @@ RELEASES = [
         version,
         marks=pytest.mark.skipif(
             not root(version).exists(),
-            reason=f"verl {version} is not here: python tests/releases/verl_fetch.py",
+            reason=f"verl {version} is not here: cd tests; python -m releases.verl_fetch",
         ),
     )
     for version in cases.RELEASES

@@ -1,7 +1,7 @@
 """Fetch verl's wheels for the release suite into an ignored folder; nothing is installed.
 
-    python tests/releases/verl_fetch.py            # every release
-    python tests/releases/verl_fetch.py --part     # those at the ends of the rules' ranges (CI)
+    cd tests; python -m releases.verl_fetch            # every release
+    cd tests; python -m releases.verl_fetch --part     # those at the ends of the rules' ranges (CI)
 
 Then ``python -m pytest tests/releases/test_verl.py`` runs what is there.
 """
