@@ -64,7 +64,7 @@ def skyrl(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_
     code = taken(release, f"{root}/ppo_utils.py", *names, apply_off_policy_correction=correct["apply_off_policy_correction"], **given)
     mask = rollouts.mask.double()
     more = {"values": rollouts.value, "lambd": values["lambd"]} if values["advantage_estimator"] == "gae" else {"index": rollouts.group.numpy()}
-    advantage, _ = code[estimator](at_the_end(rollouts), mask, gamma=values["gamma"], grpo_norm_by_std=values["grpo_norm_by_std"], **more)
+    advantage, _ = code[estimator](token_level_rewards=at_the_end(rollouts), response_mask=mask, gamma=values["gamma"], grpo_norm_by_std=values["grpo_norm_by_std"], **more)
     parts = slices(micro_batch)
     if not old:
         ends = range(0, len(mask), size_of(rollouts))
@@ -111,7 +111,7 @@ def oat(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_ba
     first = MagicMock(wraps=np)
     first.random.permutation = np.arange
     code = taken(release, "oat/algorithms/ppo.py", *(f"PPOLearner.{name}" for name in names), masked_mean=ops["masked_mean"], masked_sum=ops["masked_sum"], np=first, torch=on_the_cpu())
-    learner = MagicMock(args=Box(**{**values, "train_batch_size_per_device": int((micro_batch == 0).sum()), "temperature": 1.0, "kl_penalty_coef": values["kl_penalty_coef"]}))
+    learner = MagicMock(args=Box(**{**values, "train_batch_size_per_device": int((micro_batch == 0).sum()), "temperature": 1.0, "num_samples": size_of(rollouts)}))
     losses: list[Tensor] = []
     learner.strategy.backward = lambda loss, *a: losses.append(loss)
     learner.strategy.grad_acc_step = 10**9
@@ -123,7 +123,7 @@ def oat(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_ba
         learner.masked_aggregator = ops["masked_mean"]
     learner.get_completion_mask = lambda *a: torch.cat([torch.zeros_like(rollouts.mask[:, :1]), rollouts.mask], dim=1)
 
-    def logps(model: Any, input_ids: Tensor, **k: Any) -> tuple[Tensor, Tensor]:
+    def logps(model: Any, input_ids: Tensor, *a: Any, **k: Any) -> tuple[Tensor, Tensor]:
         source = rollouts.ref_logp if model == "reference" else leaf if torch.is_grad_enabled() else rollouts.old_logp
         return source[input_ids[:, 0]][:, : input_ids.shape[1] - 1], torch.zeros(input_ids.shape[0], input_ids.shape[1] - 1)
 
@@ -161,7 +161,7 @@ def nemo_rl(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micr
     mask = rollouts.mask.double()
     settings = Box(use_leave_one_out_baseline=values["use_leave_one_out_baseline"], normalize_rewards=values["normalize_rewards"])
     advantage = estimator(settings, None).compute_advantage(rollouts.group[:, None], rollouts.reward, mask)
-    given = {"LossFunction": object, "masked_mean": utils["masked_mean"], "calculate_kl": utils["calculate_kl"]}
+    given = {"LossFunction": object, "LossInputType": MagicMock(), "masked_mean": utils["masked_mean"], "calculate_kl": utils["calculate_kl"]}
     loss_class = taken(release, "nemo_rl/algorithms/loss/loss_functions.py", "ClippedPGLossFn", **given)["ClippedPGLossFn"]
     loss = loss_class(nemo_config(values))
     sample_mask = (1 - rollouts.truncated.double()) if values["overlong_filtering"] else torch.ones(len(mask))
@@ -209,7 +209,7 @@ PLACES = {
     "miles": (
         "miles/backends/training_utils/loss_hub/math_utils.py",
         "miles/backends/training_utils/loss_hub/corrections.py",
-        "miles/ray/rollout/rollout_data_conversion.py",
+        "miles/ray/rollout/train_data_conversion.py",
     ),
 }
 
@@ -259,12 +259,12 @@ def group_normalised(release: str, who: str, values: Values, rollouts: Rollouts)
         rollout_batch_size=len(rollouts.group) // size_of(rollouts),
         custom_reward_post_process_path=None,
     )
-    samples = [Box(get_reward_value=lambda a, r=float(r): r) for r in rollouts.reward]
+    samples = [Box(get_reward_value=lambda a, r=float(r): r, group_index=int(g), rollout_id=i, index=i) for i, (r, g) in enumerate(zip(rollouts.reward, rollouts.group, strict=True))]
     if who == "slime":
         code = taken(release, PLACES[who][2], "RolloutManager._post_process_rewards")
         _, rewards = code["_post_process_rewards"](Box(args=args, custom_reward_post_process_func=None), samples)
     else:
-        code = taken(release, PLACES[who][2], "_post_process_rewards")
+        code = taken(release, PLACES[who][2], "_post_process_rewards", "_normalize_rewards_by_rollout", "_reward_group_segments")
         _, rewards = code["_post_process_rewards"](args, samples, None)
     return torch.tensor(rewards, dtype=torch.float64)
 
@@ -390,7 +390,7 @@ def roll(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_b
         worker.strategy.op_compute_log_probs = lambda rows=rows, **k: leaf[rows]
         worker.strategy.op_compute_entropy = lambda rows=rows, **k: torch.zeros_like(leaf[rows])
         batch = {
-            "response_mask": shifted(mask[rows]), "final_response_mask": shifted(mask[rows]), "ref_log_probs": rollouts.ref_logp[rows],
+            "response_mask": shifted(mask[rows]), "final_response_mask": mask[rows], "ref_log_probs": rollouts.ref_logp[rows],
             "advantages": data.batch["advantages"][rows], "old_log_probs": rollouts.old_logp[rows], "input_ids": None, "train_infer_is_weight": torch.ones_like(leaf[rows]),
         }  # fmt: skip
         one = Box(batch=batch, meta_info={"batch_num_tokens": dict(counts), "global_valid_samples": {k: live for k in counts}}, non_tensor_batch={})
@@ -452,7 +452,7 @@ def ms_swift(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, mic
         loss_type=values["loss_type"], beta=values["beta"], kl_in_reward=in_reward, epsilon_low=values["epsilon"], epsilon_high=high, tau_pos=values["tau_pos"], tau_neg=values["tau_neg"],
         importance_sampling_level=values["importance_sampling_level"], overlong_filter=values["overlong_filter"], max_completion_length=values["max_completion_length"], compute_entropy=False,
         rollout_importance_sampling_mode=values["is_mode"], rollout_importance_sampling_threshold=values["is_threshold"], disable_rollout_importance_sampling=values["is_mode"] is None, log_rollout_offpolicy_metrics=False,
-        off_policy_sequence_mask_delta=None, sdar_loss_coef=0.0, _has_teacher=False, model_accepts_loss_kwargs=False, compute_loss_func=None, current_gradient_accumulation_steps=len(parts),
+        off_policy_sequence_mask_delta=None, sdar_loss_coef=0.0, chord_sft_iterator=None, _has_teacher=False, model_accepts_loss_kwargs=False, compute_loss_func=None, current_gradient_accumulation_steps=len(parts),
         args=Box(delta=values["delta"], top_entropy_quantile=1.0, log_entropy=False), accelerator=MagicMock(num_processes=1),
     )  # fmt: skip
     trainer.model.training = True
@@ -480,7 +480,7 @@ def unsloth(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micr
         advantage = advantage / (rewards.std(dim=1, keepdim=True) + 1e-4)
     if values["loss_type"] != "dr_grpo" and values["scale_rewards"] == "batch":
         advantage = advantage / (rewards.std() + 1e-4)
-    mask = rollouts.mask & ~(rollouts.truncated[:, None] & values["mask_truncated_completions"])
+    mask = rollouts.mask & ~(rollouts.truncated[:, None] & bool(values["mask_truncated_completions"]))
     parts = slices(micro_batch)
     beta = values["beta"] if values["beta"] is not None else (0.0 if values["loss_type"] in ("dapo", "dr_grpo") else 0.001)
     high = values["epsilon_high"] if values["epsilon_high"] is not None else values["epsilon"]
