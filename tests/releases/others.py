@@ -114,7 +114,8 @@ def oat(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_ba
     learner = MagicMock(args=Box(**{**values, "train_batch_size_per_device": int((micro_batch == 0).sum()), "temperature": 1.0, "num_samples": size_of(rollouts)}))
     losses: list[Tensor] = []
     learner.strategy.backward = lambda loss, *a: losses.append(loss)
-    learner.strategy.grad_acc_step = 10**9
+    learner.strategy.grad_acc_step = 1
+    learner.strategy.get_gradient_norm = lambda model: 0.0
     learner.ref_model = "reference" if values["beta"] or values["kl_penalty_coef"] else None
     learner.compute_monte_carlo_advantages = lambda *a: code["compute_monte_carlo_advantages"](learner, *a)
     if values["critic_type"] == "drgrpo":
@@ -151,6 +152,7 @@ def on_the_cpu() -> Any:
     stand_in.cuda = MagicMock()
     stand_in.cuda.current_device = lambda: "cpu"
     stand_in.no_grad = torch.no_grad
+    stand_in.full_like = torch.full_like
     return stand_in
 
 
@@ -280,6 +282,10 @@ def open_instruct(release: str, values: Values, rollouts: Rollouts, leaf: Tensor
     if values["advantage_normalization_type"] == "standard":
         advantage = advantage / (scores.std(axis=1, keepdims=True) + 1e-8)
     each = torch.as_tensor(advantage).reshape(-1, 1).expand_as(leaf)
+    mask = rollouts.mask
+    if values["filter_zero_std_samples"]:  # data_loader.py:815
+        live = (scores.std(axis=1) != 0).repeat(size_of(rollouts))
+        mask = mask & torch.as_tensor(live)[:, None]
     config = Box(
         loss_fn=values["loss_fn"],
         clip_lower=values["clip_lower"],
@@ -293,17 +299,13 @@ def open_instruct(release: str, values: Values, rollouts: Rollouts, leaf: Tensor
         rho_mask_sequence_level=False,
         rho_mask_tv_divergence=False,
     )
-    rho = code["compute_rho_correction"](rollouts.old_logp, rollouts.sampler_logp, rollouts.mask, config, *([each] if takes(code["compute_rho_correction"], 5) else []))
+    rho = code["compute_rho_correction"](rollouts.old_logp, rollouts.sampler_logp, mask, each, config)
     reference = rollouts.ref_logp if values["beta"] else None
     loss, _, kl = code["compute_grpo_loss"](leaf, (leaf - rollouts.old_logp).exp(), each, reference, config, rho.weights)
-    per_token = (loss + values["beta"] * kl) * rollouts.mask
+    per_token = (loss + values["beta"] * kl) * mask
     # grpo_fast.py:651-724: divided by the tokens of the accumulation group, or by the number
-    denominator = rollouts.mask.sum() if values["loss_denominator"] == "token" else values["loss_denominator"]
+    denominator = mask.sum() if values["loss_denominator"] == "token" else values["loss_denominator"]
     return per_token.sum() / denominator
-
-
-def takes(function: Any, count: int) -> bool:
-    return function.__code__.co_argcount >= count
 
 
 def rlhf_book(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, micro_batch: Tensor) -> Tensor:
@@ -453,7 +455,7 @@ def ms_swift(release: str, values: Values, rollouts: Rollouts, leaf: Tensor, mic
         importance_sampling_level=values["importance_sampling_level"], overlong_filter=values["overlong_filter"], max_completion_length=values["max_completion_length"], compute_entropy=False,
         rollout_importance_sampling_mode=values["is_mode"], rollout_importance_sampling_threshold=values["is_threshold"], disable_rollout_importance_sampling=values["is_mode"] is None, log_rollout_offpolicy_metrics=False,
         off_policy_sequence_mask_delta=None, sdar_loss_coef=0.0, chord_sft_iterator=None, _has_teacher=False, model_accepts_loss_kwargs=False, compute_loss_func=None, current_gradient_accumulation_steps=len(parts),
-        args=Box(delta=values["delta"], top_entropy_quantile=1.0, log_entropy=False), accelerator=MagicMock(num_processes=1),
+        args=Box(gradient_accumulation_steps=len(parts), delta=values["delta"], top_entropy_quantile=1.0, log_entropy=False), accelerator=MagicMock(num_processes=1),
     )  # fmt: skip
     trainer.model.training = True
     for name in names[2:]:

@@ -85,7 +85,7 @@ CASES: dict[str, dict[str, dict]] = {
 CASES["miles"] = {name: options for name, options in CASES["slime"].items() if name != "cispo"}
 RELEASES = {
     "skyrl": ("skyrl-0.1.0", "skyrl-0.2.0", "skyrl-0.3.0"),
-    "oat": ("oat_llm-0.1.0", "oat_llm-0.2.4"),
+    "oat": ("oat_llm-0.2.4",),
     "nemo_rl": ("nemo_rl-7ea279a",),
     "slime": ("slime-624b824",),
     "miles": ("miles-31f1ca9",),
