@@ -36,7 +36,7 @@ ORDER = (
     ("theory",),
     ("biases", "compare", "stepper"),
     ("toys", "lm", "frameworks"),
-    ("plots",),
+    ("plots", "conformance"),
     ("widgets", "course", "figures", "cards"),
     ("cli",),
 )

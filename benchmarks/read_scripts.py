@@ -8,17 +8,21 @@ only scripts that they trust. Compared are all settings that the framework's tab
 Per repository: scripts (that start a trainer and that bash can run), read fully, settings lost and
 named, lost and unnamed, wrong, refused with a reason, refused without one.
 
-python benchmarks/read_scripts.py FOLDER [--show N] [--smoke]      (--smoke: tests/configs)
+python benchmarks/read_scripts.py FOLDER [--show N] [--traps N]
+python benchmarks/read_scripts.py --smoke      (tests/configs)
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -26,10 +30,21 @@ from typing import NamedTuple
 
 from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.programs import FOREIGN, framework_of_keys, program
-from grpo_edu.frameworks.readers import OVERRIDE, read_shell, scalar
+from grpo_edu.frameworks.python_files import TRAINERS
+from grpo_edu.frameworks.readers import (
+    OVERRIDE,
+    Reading,
+    python_of,
+    read_notebook,
+    read_python,
+    read_shell,
+    repaired,
+    scalar,
+)
 from grpo_edu.frameworks.tables import framework
 
 CONFIGS = Path(__file__).resolve().parent.parent / "tests" / "configs"
+STUBBED = Path(__file__).resolve().parent / "run_stubbed.py"
 NOBODY = 65534
 SECONDS = 5
 STUB = r"""
@@ -190,9 +205,16 @@ def compared(text: str) -> Row | None:
         return Row("another program", f"{name} read as {verdict.framework}")
     table = framework(name)
     names = table.names()
-    truth = _known(settings_of(words), names)
     reading = read_shell(text)
     ours = _known({entry.key: entry.value for entry in reading.entries}, names)
+    return _row(_known(settings_of(words), names), ours, reading, names)
+
+
+def _row(
+    truth: dict[str, object], ours: dict[str, object], reading: Reading, names: dict[str, str]
+) -> Row:
+    """What becomes of the settings that the program gets."""
+    ours.pop("trainer", None)
     unread = {row.key for row in reading.unread}
     blanket = any(not row.key and row.line for row in reading.unread)
     lost = [key for key, value in truth.items() if ours.get(key, _NONE) != value]
@@ -203,6 +225,53 @@ def compared(text: str) -> Row | None:
         rows = [f"{k}: bash {truth.get(k)!r}, here {ours.get(k)!r}" for k in unnamed]
         return Row("unnamed", "; ".join(rows)[:300])
     return Row("named", ", ".join(lost)) if lost else Row("full")
+
+
+def compared_python(path: Path) -> Row | None:
+    """One Python file or notebook; None where it makes no config of TRL.
+
+    Unsloth is told by its import, which the marks of the package are not asked for here.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not any(f"{config}(" in text for config in TRAINERS):
+        return None
+    unsloth = bool(re.search(r"(import|from) unsloth", text))
+    try:
+        verdict = explain(path)
+    except (ValueError, KeyError) as error:
+        return Row("refused" if str(error) else "refused without a reason", str(error)[:150])
+    except Exception as error:  # counted, never hidden
+        return Row("refused without a reason", f"{type(error).__name__}: {error}")
+    if unsloth and verdict.framework == "trl":
+        return Row("another program", "Unsloth read as trl")
+    return compared_config(path, text)
+
+
+def settings_of_python(text: str) -> dict[str, object] | None:
+    """The settings of the config that a trainer gets; None where the stubs do not come to one."""
+    done = subprocess.run(
+        [sys.executable, str(STUBBED)],
+        input=repaired(text, str),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return json.loads(done.stdout or "{}").get("settings")
+
+
+def compared_config(path: Path, text: str) -> Row | None:
+    """What the stubs record against what is read, with Unsloth or without."""
+    reading = read_notebook(text) if path.suffix == ".ipynb" else read_python(text)
+    truth = settings_of_python(python_of(text) if path.suffix == ".ipynb" else text)
+    if truth is None:
+        return None
+    names = framework("trl").names()
+    return _row(
+        {names[key]: value for key, value in truth.items() if key in names and value is not None},
+        {names[e.key]: e.value for e in reading.entries if e.key in names and e.value is not None},
+        reading,
+        names,
+    )
 
 
 _NONE = object()
@@ -221,30 +290,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=CONFIGS)
     parser.add_argument("--show", type=int, default=0, help="that many scripts of each fault")
+    parser.add_argument("--traps", type=int, default=0, help="a sample of traps, for the eye")
     parser.add_argument("--smoke", action="store_true", help="tests/configs; every script in full")
     args = parser.parse_args()
     folder = CONFIGS if args.smoke else args.folder
     below = sorted(path for path in folder.iterdir() if path.is_dir())
     kinds = ("full", "named", "unnamed", "another program", "refused", "refused without a reason")
-    print(f"{'repository':34} scripts  run by bash  " + "  ".join(kinds))
+    print(f"{'repository':34} scripts  run by bash  " + "  ".join(kinds) + "  traps")
     worst: Counter[str] = Counter()
+    traps: list[str] = []
     for repository in below or [folder]:
-        scripts = sorted(repository.rglob("*.sh"))
+        kinds_of_file = ("*.sh", "*.ipynb", "*.py")
+        scripts = sorted(path for kind in kinds_of_file for path in repository.rglob(kind))
         counts: Counter[str] = Counter()
         shown: list[str] = []
         for script in scripts:
-            row = compared(script.read_text(encoding="utf-8", errors="replace"))
+            if script.suffix == ".sh":
+                row = compared(script.read_text(encoding="utf-8", errors="replace"))
+            else:
+                row = compared_python(script)
             if row is None:
                 continue
             counts[row.kind] += 1
+            with contextlib.suppress(ValueError, KeyError):
+                of_file = explain(script).traps
+                counts["traps"] += len(of_file)
+                traps += [f"{script.relative_to(folder)}: {trap}" for trap in of_file]
             if row.kind != "full" and sum(kind.startswith(row.kind) for kind in shown) < args.show:
                 shown.append(f"{row.kind}  {script.relative_to(folder)}: {row.detail}")
         worst += counts
-        total = sum(counts.values())
+        total = sum(counts[kind] for kind in kinds)
         numbers = "  ".join(f"{counts[kind]:{len(kind)}d}" for kind in kinds)
+        numbers += f"  {counts['traps']:5d}"
         print(f"{repository.name:34} {len(scripts):7d}  {total:11d}  {numbers}", flush=True)
         print(*(f"    {line}" for line in shown), sep="\n" if shown else "", flush=True)
-    if args.smoke and worst["full"] != sum(worst.values()):
+    random.seed(0)
+    print(*random.sample(traps, min(args.traps, len(traps))), sep="\n")
+    if args.smoke and worst["full"] != sum(worst[kind] for kind in kinds):
         raise SystemExit("not every script of tests/configs is read fully")
 
 

@@ -56,6 +56,8 @@ class DifficultyBias:
     easy: float
 
     def __str__(self) -> str:
+        if math.isnan(self.hard):
+            return "Difficulty: no weight per pass rate, since the recipe does not read rewards."
         if math.isclose(self.hard, 1.0, rel_tol=1e-6) and math.isclose(
             self.easy, 1.0, rel_tol=1e-6
         ):
@@ -90,8 +92,6 @@ def _ratio(a: float, b: float) -> float:
 
 @checked
 def difficulty_bias(recipe: AnyRecipe, size: GroupSize = 8) -> DifficultyBias:
-    """Expected weight at pass rates 0.1 and 0.9, relative to 0.5."""
-    middle = prompt_weight(recipe, 0.5, size)
-    return DifficultyBias(
-        size, prompt_weight(recipe, 0.1, size) / middle, prompt_weight(recipe, 0.9, size) / middle
-    )
+    """Expected weight at pass rates 0.1 and 0.9, relative to 0.5; NaN where it is 0 there."""
+    hard, middle, easy = (prompt_weight(recipe, p, size) for p in (0.1, 0.5, 0.9))
+    return DifficultyBias(size, _ratio(hard, middle), _ratio(easy, middle))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .checks import check_of, instance, number, shown, whole_number
 
-PER_TOKEN = ("logp", "old_logp", "ref_logp", "sampler_logp", "token_reward", "value")
+PER_TOKEN = ("logp", "old_logp", "ref_logp", "sampler_logp", "entropy", "token_reward", "value")
 PER_ROW = ("reward", "scored", "group", "truncated", "greedy_reward")
 
 
@@ -30,10 +30,12 @@ class Rollouts:
             and is left out of the statistics of its group. Held in float32 or wider, whatever comes
             in.
         group: ``[N]`` integer, the prompt that each completion answers.
-        old_logp: ``[N, T]`` under the behaviour policy of this batch. Missing: the batch is
-            on-policy, every ratio is 1.
+        old_logp: ``[N, T]`` under the policy before the updates of this batch: the proximal
+            policy, below the ratio. Missing: the batch is on-policy, every ratio is 1.
         ref_logp: ``[N, T]`` under the frozen reference policy, for KL terms.
-        sampler_logp: ``[N, T]`` under the engine that sampled, where it differs from ``old_logp``.
+        sampler_logp: ``[N, T]`` under the policy and engine that sampled (the behaviour policy),
+            where it differs from ``old_logp``.
+        entropy: ``[N, T]`` entropy of the policy's next-token distribution at each token, in nats.
         truncated: ``[N]`` bool, True where the completion ran into the length limit.
         reward_parts: ``[N, K]`` one column per reward function; NaN where a function does not
             apply to that completion.
@@ -63,6 +65,7 @@ class Rollouts:
     old_logp: Tensor | None = None
     ref_logp: Tensor | None = None
     sampler_logp: Tensor | None = None
+    entropy: Tensor | None = None
     truncated: Tensor | None = None
     reward_parts: Tensor | None = None
     token_reward: Tensor | None = None
@@ -397,6 +400,7 @@ def _check_finite(rollouts: Rollouts) -> None:
         "reward",
         "greedy_reward",
         "reward_parts",
+        "entropy",
         "token_reward",
         "value",
         "given_advantage",

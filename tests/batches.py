@@ -46,6 +46,7 @@ def batch(
         old_logp=(logp + spread * randn(n, width)).clamp(max=0),
         ref_logp=(logp + spread * randn(n, width)).clamp(max=0),
         sampler_logp=(logp + spread * randn(n, width)).clamp(max=0),
+        entropy=3 * rand(n, width),
         truncated=rand(n) < 0.2,
         reward_parts=torch.stack([rewards[kind], randn(n)], dim=1),
         token_reward=torch.where(step_end, randn(n, width), torch.nan),

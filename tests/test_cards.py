@@ -21,7 +21,7 @@ def test_every_recipe_estimator_aggregation_and_kl_term_has_a_card():
     assert kinds.count("recipe") == len(RECIPES)
     assert kinds.count("advantage") >= 13
     assert kinds.count("aggregation") >= 8
-    assert kinds.count("kl") == 7
+    assert kinds.count("kl") == 9
 
 
 def test_the_batch_is_the_one_that_its_comment_says():

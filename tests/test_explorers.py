@@ -29,6 +29,7 @@ from grpo_edu.objective import corrections, kl, rewards, surrogates
 from grpo_edu.objective.advantages import decoupled_rewards, given
 from grpo_edu.objective.aggregation import step_token_mean, token_sum
 from grpo_edu.objective.axes import run, settings
+from grpo_edu.objective.filters import drop_raw_dead_groups
 from grpo_edu.objective.surrogates import ppo_clip
 from grpo_edu.theory.clip import pushes
 from grpo_edu.weights import split
@@ -339,6 +340,8 @@ def fields_of(rollouts, micro_batch):
         "logRatio": rollouts.logp - rollouts.old_logp,
         "logRef": rollouts.logp - rollouts.ref_logp,
         "logSampler": rollouts.old_logp - rollouts.sampler_logp,
+        "logOld": rollouts.old_logp,
+        "entropy": rollouts.entropy,
         "tokenReward": rollouts.token_reward,
         "value": rollouts.value,
         "given": rollouts.given_advantage,
@@ -353,7 +356,7 @@ def fields_of(rollouts, micro_batch):
         ],
         "limit": rollouts.max_new_tokens,
         "micro": micro_batch.tolist(),
-        **{name: listed(value, rollouts.mask) for name, value in per_token.items()},
+        **{n: listed(x, rollouts.mask) for n, x in per_token.items() if x is not None},
     }
 
 
@@ -387,6 +390,10 @@ def more_recipes():
         for n in ("k1", "k3_ratio", "k3_sequence_ratio", "k_abs")
     }
     corrections_ = {
+        "importance_sampling": corrections.importance_sampling,
+        "high_entropy": partial(corrections.high_entropy, part=0.5),
+        "off_policy_mask": partial(corrections.off_policy_mask, delta=0.01),
+        "clip_cov": partial(corrections.clip_cov, low=0.01, high=5.0, part=0.3),
         "truncated_is": partial(corrections.truncated_is, cap=1.1, low=0.9),
         "masked_is": partial(corrections.masked_is, low=0.8, high=1.2),
         "sequence_truncated_is": partial(corrections.sequence_truncated_is, cap=1.1),
@@ -398,6 +405,10 @@ def more_recipes():
     }
     return [
         *(base.but(name, kl=choice) for name, choice in slopes.items()),
+        base.but("kl_cov", kl=partial(kl.kl_cov, beta=0.3, part=0.4)),
+        base.but("dppo", surrogate=partial(surrogates.dppo_tv, delta_low=0.01, delta_high=0.02, cap=1.1)),
+        base.but("dppo kl", surrogate=partial(surrogates.dppo_kl, delta_low=1e-3, delta_high=2e-3, cap=1.1)),
+        base.but("topr", surrogate=partial(surrogates.topr, cap=0.9)),
         base.but("k3 capped", kl=partial(kl.k3, beta=0.3, cap=0.01)),
         base.but("k2_gradient", kl=partial(kl.k2_gradient, beta=0.3, value=kl.k1)),
         base.but("own W of the KL", kl_aggregation=step_token_mean),
@@ -407,6 +418,7 @@ def more_recipes():
         base.but("dual", surrogate=surrogates.EXAMPLES["dual clip"]),
         base.but("product", surrogate=surrogates.EXAMPLES["product of ratios"]),
         recipe("gspo_token").but("cap", surrogate=partial(surrogates.gspo_token, eps_low=3e-4, eps_high=9, log_cap=0.1)),
+        recipe("grpo").but("raw filter", rewards=(partial(rewards.overlong_penalty, cache=2),), filters=(drop_raw_dead_groups,)),
         recipe("gdpo").but("weights", baseline=partial(decoupled_rewards, ddof=0, eps=0.1, weights=(2.0, 0.5))),
     ]  # fmt: skip
 

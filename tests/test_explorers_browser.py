@@ -141,6 +141,12 @@ def cells(page, recipe, i):
     return row(page, recipe, i).locator(".cells")
 
 
+def drawn_cells(page, recipe, those=""):
+    """The number of cells in a panel, those of one colour are one path."""
+    paths = page.locator(f'[data-recipe="{recipe}"] .fills path{those}')
+    return sum(path.get_attribute("d").count("M") for path in paths.all())
+
+
 def row(page, recipe, i):
     return page.locator(f'[data-recipe="{recipe}"] [data-row="{i}"]')
 
@@ -179,7 +185,7 @@ def test_an_arrow_key_on_a_length_changes_the_cells_and_the_numbers(open_page):
     expect(first.locator("text").nth(1)).to_have_text("+0.0442")
     page.get_by_label("length of completion 1").press("ArrowRight")
     expect(cells(page, "grpo", 0)).to_have_attribute("data-cells", "9")
-    assert cells(page, "grpo", 0).locator("path").get_attribute("d").count("M") == 9
+    assert drawn_cells(page, "grpo") == 9 + 8
     expect_number(first, "data-push", 0.5**0.5 / 18)
     expect(first.locator("text").nth(1)).to_have_text("+0.0393")
     expect(page.locator("table tbody tr").first).to_contain_text("+0.0393")
@@ -198,7 +204,7 @@ def test_keyboard_alone_reaches_reward_ratio_recipe_and_the_second_prompt(open_p
     page.get_by_label("importance ratio of completion 1").press("End")
     expect(page.locator(".note")).to_have_text("clipped, so no gradient: completion 1")
     expect(page.locator(".why")).to_contain_text("ratio 2 · gate 0 = 0")
-    expect(cells(page, "grpo", 0).locator("path")).to_have_attribute("fill", re.compile("^url"))
+    assert drawn_cells(page, "grpo", '[fill^="url"]') == 4  # those of completion 1
     page.get_by_label("second prompt").press("Space")
     expect(page.locator(".who").nth(2)).to_have_text("prompt 2 · completion 3")
     expect(page.locator(".note").first).to_have_text("prompt 2: every reward is equal: no signal")

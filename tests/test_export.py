@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from typer.testing import CliRunner
 
 from grpo_edu import RECIPES, recipe
 from grpo_edu.cli import app
+from grpo_edu.frameworks.data_files import Since
 from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.export import Exported, export
+from grpo_edu.frameworks.tables import framework, read_recipe
 
 WHERE = ("trl", "verl", "openrlhf")
 SETTINGS = {
@@ -36,9 +39,29 @@ SETTINGS = {
 
 @pytest.mark.parametrize(("name", "to"), SETTINGS)
 def test_these_recipes_have_these_settings(name: str, to: str) -> None:
-    found = export(recipe(name), to).settings
-    extra = {"algo.kl.init_coef"} if to == "openrlhf" else set()
-    assert {k: v for k, v in found.items() if k not in extra} == SETTINGS[name, to]
+    settings = export(recipe(name), to).settings
+    assert {key: settings.get(key) for key in SETTINGS[name, to]} == SETTINGS[name, to]
+
+
+@pytest.mark.parametrize("to", WHERE)
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "gspo", "rloo"])
+def test_no_line_of_what_is_exported_rests_on_a_default(name: str, to: str) -> None:
+    made = export(recipe(name), to)
+    table = framework(to)
+    names = table.names()
+    given = {names[key]: value for key, value in made.settings.items()}
+    others = {True: False, False: True}
+    for option, values in table.values_in_rules().items():
+        default = table.defaults(made.version).get(option)
+        if option == "trainer" or (given.get("trainer") and option not in given):
+            continue
+        known = [v for v in values if table.has(option, v, made.version) and v != default]
+        for value in [others[default]] if isinstance(default, bool) else known:
+            moved = replace(table.option[option], history=(Since("0", value),))
+            elsewhere = replace(table, option={**table.option, option: moved})
+            if default is not None:
+                changed = read_recipe(elsewhere, given, made.version)[0]
+                assert changed == read_recipe(table, given, made.version)[0], (option, value)
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,10 @@ def test_clip_gradient_is_the_advantage_times_the_ratio_in_live_cells_and_zero_i
 
 def test_lone_success_is_three_with_std_and_nine_tenths_without():
     table = FIGURES["advantage_by_correct_count"].data().set_index(["estimator", "correct"])
-    assert table.right["GRPO (std, ddof 0)", 1] == pytest.approx(3.0)
-    assert table.right["Dr. GRPO (no std)", 1] == pytest.approx(0.9)
-    assert table.right["RLOO", 1] == pytest.approx(1.0)
+    assert table.right["grpo", 1] == pytest.approx(3.0)
+    assert table.right["dr_grpo", 1] == pytest.approx(0.9)
+    assert table.wrong["grpo", 9] == pytest.approx(-3.0)
+    assert table.wrong["dr_grpo", 9] == pytest.approx(-0.9)
 
 
 def test_one_over_length_illustration_has_the_paper_ratios_and_the_constant_equal_arrows():
@@ -199,15 +200,16 @@ def test_which_grpo_has_the_hand_numbers_of_each_framework():
         "nemo_rl==2026.8.22": 1.0,
     }.items():
         assert success[at] == pytest.approx(expected, abs=1e-9)
-    for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==2025.10"):
+    for at in ("trl==0.14", "openrlhf@69246e0e", "slime==2026.8.21", "oat==0.2.4"):
         assert (short[at], long[at]) == pytest.approx((1 / 20, 1 / 200))
     for at in (
         "trl==0.16",
         "trl@fc4dae256",
         "trl==0.22",
+        "verl==0.2",
         "verl==0.4",
-        "verl==0.7",
-        "openrlhf==0.10.3",
+        "verl==0.8",
+        "openrlhf==0.10.4",
         "nemo_rl==2026.8.22",
     ):
         assert (short[at], long[at]) == pytest.approx((1 / 110, 1 / 110))
@@ -234,8 +236,8 @@ def test_only_ppo_has_a_value_model_in_the_drawing_and_both_have_a_reference():
         method: {w.replace("\n", " ") for w in part.words}
         for method, part in table.groupby("method")
     }
-    assert {"value model", "GAE"} <= words["PPO"]
-    assert not {"value model", "GAE"} & words["GRPO"]
+    assert {"value model", "reward − value (GAE)"} <= words["PPO"]
+    assert not {"value model", "reward − value (GAE)"} & words["GRPO"]
     assert all("reference" in w for w in words.values())
 
 

@@ -17,10 +17,17 @@ from grpo_edu.objective.surrogates import EXAMPLES, derivative_of
 def in_python(latex: str) -> str:
     """LaTeX of a gate as an expression in rho, sequence, A; only what the gates use."""
     for pattern, text in (
+        (r"\^\{k-1\}", "**(k-1)*"),
         (r"\\textstyle|\\,|\\ |~", " "),
         (r"\\bar\{\\rho\}_i|\\rho_i(?!t)|s_i", "sequence"),
         (r"\\rho_\{it\}", "rho"),
         (r"A_\{it\}|A_i", "A"),
+        (r"\\pi_\\theta", "new"),
+        (r"\\pi_\{old\}", "old"),
+        (r"d_\{it\}", "distance"),
+        (r"w_i", "sequence"),
+        (r"\\min", "min"),
+        (r"\\lambda", "lam"),
         (r"e\^\{([^}]*)\}", r"exp(\1)"),
         (r"\\le", "<="),
         (r"\\mathrm\{clip\}", "clip"),
@@ -34,22 +41,31 @@ def in_python(latex: str) -> str:
 def value(expression: str, names: dict[str, float]) -> float:
     functions = {
         "exp": math.exp,
+        "min": min,
         "clip": lambda x, low, high: min(max(x, low), high),
         "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     }
     return eval(expression, {"__builtins__": {}}, {**functions, **names})
 
 
-def gate_from_latex(latex: str, rho: float, sequence: float, A: float) -> float:
-    names = {"rho": rho, "sequence": sequence, "A": A}
+def gate_from_latex(latex: str, rho: float, sequence: float, A: float, old: float) -> float:
+    new = rho * old
+    others = (1 - old) * math.log((1 - old) / (1 - new)) if new < 1 else math.nan
+    names = {"rho": rho, "sequence": sequence, "A": A, "old": old, "new": new}
+    names["distance"] = old * math.log(old / new) + others  # KL of two outcomes
     if r"\begin{cases}" in latex:
         body = latex.removeprefix(r"\begin{cases}").removesuffix(r"\end{cases}")
         for row in body.split(r"\\"):
             result, condition = row.split("&")
             if "else" in condition:
-                return float(result)
+                return value(in_python(result), names)
             if all(value(in_python(part).strip(), names) for part in condition.split(r",\ ")):
                 return float(result)
+    if r"(k,\lambda)" in latex:  # w^(k-1) e^(λ(1-w)), (k,λ)=(a,b) (A≥0), (c,d) (A<0)
+        pairs = re.findall(r"\(([\d.]+),([\d.]+)\)", latex)
+        k, lam = map(float, pairs[0 if A >= 0 else 1])
+        head = in_python(latex.split(r",\ ")[0]).replace("lam(", "lam*(")
+        return value(head, {**names, "k": k, "lam": lam})
     if "tau" in latex:  # 4σ(y)(1-σ(y)), y = τ(ρ-1), τ = a (A>0), b (A≤0)
         tau = re.search(r"\\tau=([\d.]+)\\ \(A_\{it\}>0\),\\ ([\d.]+)", latex)
         assert tau is not None
@@ -82,7 +98,8 @@ def test_the_typeset_gate_is_the_gate_that_is_computed(label):
             for t in range(4):
                 A = inputs["advantage"][i, t].item()
                 rho = log_ratio[i, t].exp().item()
-                expected = gate_from_latex(template, rho, ratio[i, t].item(), A)
+                probability = old[i, t].exp().item()
+                expected = gate_from_latex(template, rho, ratio[i, t].item(), A, probability)
                 assert gate[i, t].item() == pytest.approx(expected, abs=1e-12), (label, rho, A)
 
 

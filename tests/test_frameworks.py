@@ -109,8 +109,8 @@ def test_push_of_a_token_per_unit_advantage(name: str, at: str) -> None:
     [
         ("openrlhf==0.10.3", "micro"),
         ("openrlhf==0.10.4", "step"),
-        ("verl==0.6.1", "micro"),
-        ("verl==0.7.0", "step"),
+        ("verl==0.7.1", "micro"),
+        ("verl==0.8.0", "step"),
         ("trl==0.21", "micro"),
         ("trl==0.22", "step"),
         ("rlhf_book", "micro"),
@@ -155,7 +155,7 @@ def test_the_table_of_grpo_shows_each_version_at_which_it_changed() -> None:
         "trl==0.22",
         "trl@fc4dae256",
     ]
-    assert [r for r in rows if r.startswith("verl==")] == ["verl==0.4", "verl==0.7"]
+    assert [r for r in rows if r.startswith("verl==")] == ["verl==0.2", "verl==0.4", "verl==0.8"]
 
 
 @pytest.mark.parametrize("who", FRAMEWORKS)

@@ -245,11 +245,16 @@ def test_the_picture_of_the_lab_shows_the_numbers_of_its_table():
         "GRPO: 1/|o|, std",
         "Dr. GRPO: constant",
     ]
-    shown = [line.get_xdata() for line in axes[3].lines if len(line.get_xdata()) == 5]
+    shown = [line.get_xdata() for line in axes[2].lines if len(line.get_xdata()) == 5]
     assert sorted(x for xs in shown for x in xs) == pytest.approx(sorted(ends["gap"]))
-    means = runs.loc[runs["arm"] == "dr_grpo"].groupby("step")["gap"].mean()
+    means = ends.groupby("arm", sort=False)["gap"].mean()
+    assert [text.get_text() for text in axes[2].texts] == [
+        f"{mean:.1f}".replace("-", "−") for mean in means
+    ]
+    first = runs.loc[(runs["arm"] == "dr_grpo") & (runs["warm"] == 0)]
+    lengths = first.groupby("step")["length_wrong"].mean()
     assert any(
-        list(line.get_ydata()) == pytest.approx(means.tolist())
-        for line in axes[2].lines
-        if len(line.get_ydata()) == len(means)
+        list(line.get_ydata()) == pytest.approx(lengths.tolist())
+        for line in axes[1].lines
+        if len(line.get_ydata()) == len(lengths)
     )

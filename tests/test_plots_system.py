@@ -10,7 +10,9 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
+from matplotlib.container import BarContainer
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from packaging.version import Version
@@ -36,8 +38,8 @@ def drawn(request):
     figure = FIGURES[name].draw(recorded_table(name), Layout(theme))
     figure.set_dpi(READ_AT / figure.get_figwidth())
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
     with style.styled(theme):
+        canvas.draw()
         yield name, figure, canvas.get_renderer()
 
 
@@ -67,7 +69,7 @@ def box(text: Text, renderer, shrink: float = 1.0) -> Bbox:
 def test_names_are_written_as_people_write_them(drawn):
     _, figure, _ = drawn
     for text in texts(figure):
-        shown = re.sub(r"\$[^$]*\$", "", text.get_text()).split(" · grpo-edu")[0]
+        shown = re.sub(r"\$[^$]*\$", "", text.get_text()).split("·\u00a0grpo-edu")[0]
         assert not RAW.search(shown.replace("\n", " ")), shown
 
 
@@ -126,7 +128,7 @@ def test_no_two_texts_meet_and_none_leaves_the_picture(drawn):
 
 
 def marks(axis):
-    """Points along every line, of every scatter, and the bars, in pixels."""
+    """Points along every line and interval, of every scatter, and the bars, in pixels."""
     points = []
     for line in axis.lines:
         if line.get_transform() == axis.transData and len(line.get_xdata()):
@@ -138,7 +140,11 @@ def marks(axis):
     for collection in axis.collections:
         if len(collection.get_offsets()) > 1:
             points.append(axis.transData.transform(np.asarray(collection.get_offsets())))
-    bars = [bar.get_window_extent() for group in axis.containers for bar in group.get_children()]
+        if isinstance(collection, LineCollection):
+            for first, last in map(axis.transData.transform, collection.get_segments()):
+                points.append(np.linspace(first, last, 50))
+    groups = [group for group in axis.containers if isinstance(group, BarContainer)]
+    bars = [bar.get_window_extent() for group in groups for bar in group.get_children()]
     empty = np.empty((0, 2))
     return np.concatenate([empty, *points]), [bar for bar in bars if bar.width and bar.height]
 

@@ -21,7 +21,11 @@ from grpo_edu.objective import aggregation as agg
 from grpo_edu.objective import corrections as cor
 from grpo_edu.objective import kl, rewards
 from grpo_edu.objective import surrogates as sur
-from grpo_edu.objective.filters import drop_dead_groups, truncation_mask
+from grpo_edu.objective.filters import (
+    drop_dead_groups,
+    drop_raw_dead_groups,
+    truncation_mask,
+)
 from grpo_edu.rollouts import PER_TOKEN
 from grpo_edu.weights import factors, split
 
@@ -140,7 +144,11 @@ SHAPINGS = st.lists(
     max_size=2,
 ).map(tuple)
 FILTERS = st.lists(
-    st.one_of(st.just(drop_dead_groups), choices(truncation_mask, in_baseline=flag)), max_size=2
+    st.one_of(
+        st.sampled_from([drop_dead_groups, drop_raw_dead_groups]),
+        choices(truncation_mask, in_baseline=flag),
+    ),
+    max_size=2,
 ).map(tuple)
 
 

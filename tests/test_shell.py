@@ -12,6 +12,7 @@ from grpo_edu.frameworks.explain import explain
 from grpo_edu.frameworks.programs import CannotTell
 from grpo_edu.frameworks.shell import Script
 from grpo_edu.frameworks.shell_words import MARK
+from grpo_edu.frameworks.tables import FRAMEWORKS
 
 ROOT = Path(__file__).resolve().parent
 
@@ -138,6 +139,10 @@ def test_another_program_gets_no_verdict() -> None:
         ("rl: grpo\ntrl:\n  loss_type: dr_grpo\n  num_generations: 8\n", "axolotl"),
         ("from unsloth import FastLanguageModel\nGRPOConfig(beta=0.1)\n", "Unsloth"),
     ):
+        table = name.lower().replace("-", "_")
+        if table in FRAMEWORKS:
+            assert explain(text).framework == table
+            continue
         with pytest.raises(CannotTell, match=name):
             explain(text)
         assert CannotTell.exit_code == 1

@@ -24,7 +24,7 @@ from grpo_edu.toys.compare import gradient_sizes, matched_learning_rate, push_si
 from grpo_edu.toys.difficulty import Difficulty
 from grpo_edu.toys.flow import expected_gradient, flow
 from grpo_edu.toys.stopping import MODES, Stopping
-from grpo_edu.toys.training import Draw, Training, differentiate
+from grpo_edu.toys.training import ABSENT, Draw, Training, differentiate
 
 GRPO = recipe("grpo").but("sequence_mean", kl=None)
 CONSTANT = GRPO.but("constant", aggregation=agg.constant)
@@ -264,7 +264,7 @@ def test_truncation_as_failure_shortens_the_long_right_mode():
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in RECIPES if n not in ("remax", "ppo", "ppo(gae)", "grpo(process)")]
+    "name", [n for n, one in RECIPES.items() if n != "remax" and not one.lacking(ABSENT)]
 )
 def test_all_seeds_at_once_equal_each_seed_alone(name):
     # balanced and reinforce++ cannot be batched by vmap and fall back to a loop: the same numbers again

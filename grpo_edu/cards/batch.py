@@ -32,7 +32,8 @@ def example_batch() -> Rollouts:
 
     The ratios differ from token to token. The reference gives every token probability 0.4, the
     value model 0.5 before every token; a step ends in the middle of an answer of four tokens or
-    more, with half the reward, and at the last token; the second reward pays a final full stop.
+    more, with half the reward, and at the last token; the second reward pays a final full stop. The
+    policy that sampled gave every token 0.8 times its old probability; the entropies are made up.
     """
     texts = [answer[2].split("|") for answer in ANSWERS]
     rewards = torch.tensor([float(answer[1]) for answer in ANSWERS], dtype=torch.float64)
@@ -47,11 +48,14 @@ def example_batch() -> Rollouts:
         if len(ratios) >= 4:
             steps[i, len(ratios) // 2 - 1] = reward / 2
         steps[i, len(ratios) - 1] = reward
+    rows = torch.arange(len(ANSWERS))
     stop = torch.tensor([float(text[-1] == ".") for text in texts], dtype=torch.float64)
     return Rollouts(
         logp=new,
         old_logp=old,
         ref_logp=torch.full_like(old, log(0.4)),
+        sampler_logp=old + log(0.8),
+        entropy=0.3 + 0.2 * (3 * rows[:, None] + 5 * torch.arange(WIDTH)).remainder(8).double(),
         mask=mask,
         reward=rewards,
         group=torch.tensor([answer[0] for answer in ANSWERS]),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,7 +29,8 @@ def explain(
     config: Annotated[
         Path,
         typer.Argument(
-            help="TRL YAML, Python with a GRPOConfig(...) call, or a verl or OpenRLHF shell script."
+            help="Python or a notebook with a GRPOConfig(...) call, a launch script, YAML or TOML, "
+            "or the folder of a run with what hydra or wandb wrote there."
         ),
     ],
     framework: Framework = None,
@@ -90,41 +90,10 @@ def identify(
     Example: `grpo-edu identify my_losses:grpo_loss --set beta=0.04`
     """
     from ..frameworks.identify import identify as identified
-    from ..frameworks.readers import scalar
+    from ..frameworks.loading import imported, named_values
 
-    values = {}
-    for setting in settings or []:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"set is '{setting}': expected name=value.")
-        values[name] = scalar(value)
-    typer.echo(str(identified(_imported(function), **values)))
-
-
-def _imported(function: str) -> Callable[..., Any]:
-    """``module:function`` from the current folder or the path.
-
-    Raises:
-        ValueError, TypeError: it cannot be imported, or is no function.
-    """
-    import importlib
-    import sys
-
-    module, colon, name = function.partition(":")
-    if not colon or not name:
-        raise ValueError(
-            f"function is '{function}': expected module:function, for example my_losses:grpo_loss."
-        )
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        loss = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise ValueError(
-            f"{function} could not be imported: {type(error).__name__}: {error}"
-        ) from error
-    if not callable(loss):
-        raise TypeError(f"{function} is a {type(loss).__name__}: expected a function.")
-    return loss
+    values = named_values(settings or [], "set")
+    typer.echo(str(identified(imported(function, "function"), **values)))
 
 
 def export(

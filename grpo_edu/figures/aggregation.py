@@ -23,9 +23,9 @@ from .registry import figure
 # --- two right answers
 
 STRIPS = {
-    "sequence mean (GRPO): 1/N · 1/|o|": sequence_mean,
-    "constant (Dr. GRPO), C = 7: 1/N · 1/C": partial(constant, length=7),
-    "token mean (DAPO in frameworks): 1/Σ|o|": step_token_mean,
+    "sequence mean (GRPO): every token weighs 1/N · 1/|o|": sequence_mean,
+    "constant (Dr. GRPO): every token weighs 1/N · 1/C, C = 7": partial(constant, length=7),
+    "token mean (DAPO in frameworks): every token weighs 1/Σ|o|": step_token_mean,
 }
 
 
@@ -43,9 +43,11 @@ def strips_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The same two right answers: a token of the long one is pushed less under 1/|o|, alike "
-    "otherwise",
+    title="Two right answers: 1/|o| pushes each token of the longer one less; a constant and a "
+    "token mean push all tokens alike",
     level="exact",
+    caption="exact; one bar per token; push: how strongly the step raises the token's log "
+    "probability; |o|: tokens of the answer; N = 2 answers, advantage 2",
     alt="Three strips of bars for completions of 4 and 7 tokens with advantage 2. Sequence mean: "
     "0.25 and 0.1429 per token; constant 7: 0.1429 on both; token mean: 0.1818 on both.",
     answers="rlhf-book, loss aggregation example (which prints 0.0909 for the token mean, having "
@@ -65,12 +67,12 @@ def aggregation_strips(table: pd.DataFrame) -> Figure:
             panel.text(start - 0.43, line.weight.iloc[0] + 0.015, label)
         panel.set_title(str(name))
         panel.set_ylabel("push")
+        panel.tick_params(axis="x", length=0)
     panels[-1].set(
         ylim=(0, 0.33),
         xticks=[1.5, 9],
         xticklabels=["right answer of 4 tokens", "right answer of 7 tokens"],
     )
-    panels[-1].tick_params(axis="x", length=0)
     return picture
 
 
@@ -104,7 +106,8 @@ def text_data() -> pd.DataFrame:
     title="GRPO pushes the tokens of short answers hardest; Dr. GRPO and DAPO push all tokens "
     "alike",
     level="exact",
-    caption="exact, on policy, without KL; answers sampled from SmolLM2-135M",
+    caption="exact, on policy, without KL; four of eight answers sampled from SmolLM2-135M, as a "
+    "group of four; push: gradient weight of a token, in % of the step's total |push|",
     alt="Four sampled answers to What is 4 + 4, two right and two wrong, one of each short and one "
     "long, each token coloured by its push, orange up and purple down. Under GRPO every answer "
     "holds 25 percent of the step, so a token of 7 gets 3.6 percent and one of 27 gets 0.9. "

@@ -40,7 +40,7 @@ CURVES = dict(
     zip(
         SHOWN,
         (
-            RECIPES["ppo"]._replace(label="PPO, GRPO"),
+            RECIPES["ppo"]._replace(label="PPO and GRPO"),
             RECIPES["dapo"]._replace(label="clip-higher"),
             RECIPES["cispo"],
             RECIPES["sapo"],
@@ -77,9 +77,11 @@ def clip_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The clip ends the push of a good token above its band, and of a bad one below it",
+    title="PPO's clip ends the push on a good token above 1.2 and on a bad one below 0.8; CISPO "
+    "and SAPO never end it",
     level="exact",
-    caption="exact (autograd); band 0.8 to 1.2, clip-higher to 1.28, CISPO capped at 1.28",
+    caption="exact (autograd); push: gradient of the objective by the token's log probability; "
+    "clip-higher and CISPO's cap: 1.28",
     alt="Gradient against the importance ratio. PPO's gradient is zero above 1.2 "
     "for a positive advantage and below 0.8 for a negative one; clip-higher moves the first edge "
     "to 1.28; CISPO caps the gradient and never zeroes it; SAPO fades it out.",
@@ -98,14 +100,19 @@ def clip_objective(table: pd.DataFrame) -> Figure:
             line = part.loc[part.surrogate == name]
             style: dict[str, Any] = {"color": of.colour, "linestyle": DASHES[k], "linewidth": 2}
             panel.plot(line.ratio, line.gradient, **style)
-            if sign > 0:
-                name_line(panel, line.ratio, line.gradient, of.label, of.colour)
+            name_line(panel, line.ratio, line.gradient, of.label, of.colour)
         panel.plot([0.4, 1.8], [0, 0], color=GREY, linewidth=0.8, zorder=0.5)
         low, high = (-0.15, 1.6) if sign > 0 else (-2.0, 0.2)
-        panel.set(xlabel="importance ratio ρ", xlim=(0.33, 1.87), ylim=(low, high))
-        panel.set_title("advantage +1: pushed up" if sign > 0 else "advantage −1: pushed down")
+        panel.set(
+            xlabel="ratio: probability now / when sampled",
+            xlim=(0.33, 1.87),
+            ylim=(low, high),
+            xticks=[0.4, 0.8, 1.2, 1.6],
+            yticks=[0, 0.4, 0.8, 1.2, 1.6] if sign > 0 else [-1.6, -1.2, -0.8, -0.4, 0],
+        )
+        panel.set_title("good token (advantage +1)" if sign > 0 else "bad token (advantage −1)")
         note(panel, 0.435, 0.02 if sign < 0 else 0.94, "band", ha="center")
-    panels[0].set_ylabel("gradient by log π")
+    panels[0].set_ylabel("push on the token")
     return picture
 
 
@@ -123,8 +130,9 @@ def overlong_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The overlong penalty leans on the last 4096 tokens before the limit",
+    title="DAPO's overlong penalty grows from 0 to −1 over the last 4,096 tokens before the limit",
     level="exact",
+    caption="exact; limit 20,480 tokens, of which the last 4,096 are penalised",
     alt="Penalty against length: zero up to 16384 tokens, minus one half at 18432, minus one from "
     "20480 on.",
     answers="DAPO (arXiv 2503.14476) Eq. 13; the blog of March 2025 says 12k to 16k, the paper "
@@ -147,7 +155,7 @@ def overlong_penalty(table: pd.DataFrame) -> Figure:
         panel.annotate(label, (x, y), **how)
     note(panel, 0.555, 0.96, "the last 4,096 tokens before the limit", ha="center", va="top")
     panel.set(
-        xlabel="tokens of the completion",
+        xlabel="tokens of the answer",
         ylabel="added to the reward",
         ylim=(-1.15, 0.25),
         xticks=[14000, 16384, 18432, 20480, 22000],
@@ -177,47 +185,30 @@ def equivalence_data() -> pd.DataFrame:
 
 
 @figure(
-    title="On policy GSPO and GMPO are GRPO, 1/|o| and all; LUSPO is the sequence sum",
+    title="At the first update GSPO and GMPO push exactly as GRPO does, 1/|o| included; LUSPO "
+    "pushes as a plain sum over tokens",
     level="exact",
-    alt="Push per token against length for four completions on log axes: GRPO, GSPO and GMPO "
-    "coincide and fall like one over the length; LUSPO and the sequence sum coincide and do not "
-    "depend on length.",
+    caption="exact, on policy (every ratio is 1), without KL; one bar per answer; push: size of "
+    "the gradient weight of each of its tokens",
+    alt="Five panels of four bars, push per token for answers of 3, 6, 12 and 24 tokens: the bars "
+    "of GRPO, GSPO and GMPO are the same and fall like one over the length; those of LUSPO and of "
+    "the sequence sum are the same and do not depend on length.",
     answers="GSPO (arXiv 2507.18071) and LUSPO (arXiv 2602.05261); the claim that GSPO prevents "
     "length bias",
     data=equivalence_data,
 )
 def sequence_ratio_equivalence(table: pd.DataFrame) -> Figure:
-    """Push against length, one marker per loss."""
-    picture = new_figure(WIDTH, 4.0)
-    panel = picture.subplots()
-    together = {
-        "grpo": Look("GRPO = GSPO = GMPO: falls like 1/|o|", RECIPES["grpo"].colour, "o"),
-        "luspo": Look("LUSPO = sequence sum: the same at any length", *RECIPES["luspo"][1:]),
-    }
-    for name, part in table.assign(push=table.push.abs()).groupby("loss", sort=False):
+    """One panel per loss, one bar per length."""
+    picture = new_figure(WIDTH, 3.8)
+    losses = table.assign(push=table.push.abs()).groupby("loss", sort=False)
+    panels = picture.subplots(1, losses.ngroups, sharex=True, sharey=True)
+    for panel, (name, part) in zip(panels, losses, strict=True):
+        of = SUMS.get(str(name)) or look(str(name))
         part = part.sort_values("length")
-        if of := together.get(str(name)):
-            panel.plot(part.length, part.push, color=of.colour, linewidth=5, alpha=0.3)
-            panel.text(3.3, part.push.iloc[0] * 1.2, of.label)
-        style = SUMS.get(str(name)) or look(str(name))
-        panel.plot(
-            part.length,
-            part.push,
-            style.marker,
-            color=style.colour,
-            markersize=13 if name in together else 8,
-            fillstyle="none" if name in together else "full",
-            label=style.label,
-        )
-    panel.set(
-        xlabel="tokens of the completion (log)",
-        ylabel="size of the push on a token (log)",
-        yscale="log",
-        xscale="log",
-        ylim=(0.006, 0.5),
-    )
-    panel.set_xticks([3, 6, 12, 24], ["3", "6", "12", "24"])
-    panel.set_yticks([0.01, 0.1], ["0.01", "0.1"])
-    panel.minorticks_off()
-    panel.legend(loc="lower left", ncols=2)
+        bars = panel.bar(part.length.astype(str), part.push, color=of.colour, width=0.7)
+        panel.bar_label(bars, fmt="%.3f", fontsize=8)
+        panel.set_title(of.label, color=of.colour)
+        panel.tick_params(length=0)
+    panels[0].set(ylabel="push on each token", yticks=[0, 0.1, 0.2], ylim=(0, 0.25))
+    panels[len(panels) // 2].set_xlabel("tokens of the answer")
     return picture

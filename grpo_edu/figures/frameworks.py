@@ -13,11 +13,11 @@ WRITTEN = {"trl": "TRL", "openrlhf": "OpenRLHF", "nemo_rl": "NeMo-RL", "skyrl": 
 
 
 @figure(
-    title='One name, many losses: the advantage and the push per token of "GRPO" by framework and '
-    "version",
+    title='Under the one name "GRPO" frameworks run different losses, and one framework changes '
+    "its loss from version to version",
     level="exact, for the losses that the framework tables state",
     caption="exact, for the losses that the framework tables state; push: gradient weight of a "
-    "token; averaged: the mean over the tokens of one completion, then over completions",
+    "token; std: standard deviation of the group's rewards",
     alt="One row for each framework and version. Left, the advantage of the one success among "
     "four: about 1.5 where the group std divides, 1.0 in NeMo-RL, 0.75 in open-instruct, which do "
     "not. Right, the push per token in a completion of 10 and of 100 tokens: ten to one under the "
@@ -46,23 +46,23 @@ def which_grpo(table: pd.DataFrame) -> Figure:
     right.plot(order[short], rows, "o", color=ink())
     right.plot(order[long], rows, "s", color="none", markeredgecolor=ink(), markersize=9)
     for (bias, gain), y in starts.items():
-        mean = "each completion averaged" if bias > 1 else "token mean"
+        mean = "mean of each answer" if bias > 1 else "mean of all tokens"
         scale = "divided by the std" if gain > 1.4 else "by the std of the others"
         words = f"{mean}, {scale if gain > 0.9 else 'not divided'}"
         left.text(-0.95, y, words, va="center", fontweight="bold")
     left.set(
         yticks=rows,
         yticklabels=[_named(at) for at in order["framework"]],
-        xlabel="advantage on rewards 1 0 0 0",
+        xlabel="advantage where one answer of four is right",
         xlim=(-1, 2),
-        title="▲ the success, ▼ each failure",
+        title="▲ the right answer, ▼ each wrong one",
     )
     left.set_ylim(rows[-1] + 0.8, -0.9)
     right.set(
         xscale="log",
-        xlabel="push per token at advantage ±1 (log)",
+        xlabel="push on each token at advantage ±1 (log)",
         xlim=(1 / 300, 1 / 13),
-        title="● answer of 10 tokens, □ of 100",
+        title="● in an answer of 10 tokens, □ of 100",
     )
     right.set_xticks([1 / 200, 1 / 110, 1 / 20], ["1/200", "1/110", "1/20"])
     right.minorticks_off()

@@ -30,7 +30,6 @@ from ..plots.style import (
     SERIES,
     UP,
     WIDTH,
-    WRONG,
     ink,
     new_figure,
     paper,
@@ -83,10 +82,11 @@ def illustration_data() -> pd.DataFrame:
 
 
 @figure(
-    title="1/|o| pushes tokens of short answers harder; 1/std gives more to the uneven question",
+    title="1/|o| pushes tokens of short answers harder; 1/std gives the question with 3 of 4 "
+    "right a larger part of the step",
     level="exact",
-    caption="exact; orange: pushed up, purple: pushed down; share: |push| of all tokens of the "
-    "question; 1/std is 2.00 in question 1 (2 of 4 right), 2.31 in question 2 (3 of 4)",
+    caption="exact; orange: pushed up, purple: pushed down; |o|: tokens of the answer; part: "
+    "|push| of all tokens of the question; 1/std is 2.00 with 2 of 4 right, 2.31 with 3 of 4",
     alt="Two questions with four answers each, bars for the push per token. Under GRPO bars shrink "
     "with length and question 2 (3 of 4 right) has 1.155 times the 1/std of question 1; with "
     "1/|o| alone its share falls from 46 to 43 percent; under Dr. GRPO bars of one sign and "
@@ -112,8 +112,8 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
         shares = (100 * size / size.sum()).groupby(part.question).sum()
         for question, share in shares.items():
             top = 5.2 * (question - 1)
-            text = f"question {question}: share {share:.0f} %"
-            panel.text(-4.1, top - 0.85, text, va="center", color=quiet())
+            text = f"{question + 1} of 4 right: part {share:.0f} %"
+            panel.text(-4.1, top - 0.85, text, va="center", color=ink())
             panel.plot([0, 0], [top - 0.5, top + 3.5], color=GREY, linewidth=0.8)
         panel.set(title=name, xlim=(-4.3, 4.3))
         panel.tick_params(axis="y", length=0)
@@ -121,7 +121,7 @@ def bias_illustration(table: pd.DataFrame) -> Figure:
         f"{'right' if reward > 0 else 'wrong'}, {tokens} tokens"
         for reward, tokens in zip(part.reward, part.length, strict=True)
     ]
-    panels[1].set_xlabel("push per token, % of the total |push|")
+    panels[1].set_xlabel("push on each token, % of the total |push| of the step")
     panels[0].set_yticks(y, labels)
     panels[0].set_ylim(8.8, -1.4)
     return picture
@@ -144,11 +144,11 @@ def drift_data() -> pd.DataFrame:
 
 
 @figure(
-    title="A token mean has a length bias too: the bias falls about as 1/n when n answers share "
-    "the denominator",
+    title="A token mean has a length bias too; it falls about as 1/n when n answers share the "
+    "denominator",
     level="exact",
-    caption="exact; drift: mean push on the stop logit, when length tells nothing of the "
-    "reward; a stop at each token has chance 0.1, cap 60; a constant has drift 0",
+    caption="exact; length bias: expected push on the logit of stopping, though length tells "
+    "nothing of the reward; a stop has chance 0.1 at each token, cap 60; a constant has bias 0",
     alt="Log-log plot of stop-logit drift against the number of completions in the denominator. "
     "0.156 at one (sequence mean), 42 percent of that at two, 8 percent at eight, falling like "
     "one over n; a constant has none.",
@@ -157,34 +157,36 @@ def drift_data() -> pd.DataFrame:
     data=drift_data,
 )
 def drift_by_scope(table: pd.DataFrame) -> Figure:
-    """Log-log, with the 1/n line."""
+    """Log-log, in percent of the sequence mean, with the 1/n line."""
     picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
-    drift = table["token mean"]
     rows = table["rows"]
-    at = dict(zip(rows, drift, strict=True))
+    drift = 100 * table["token mean"] / table["token mean"].iloc[0]
     panel.loglog(rows, drift, "o-", color=SERIES[2])
-    line = 64 * at[64] / rows
+    line = 64 * drift.iloc[-1] / rows
     panel.loglog(rows, line, "--", color=GREY, linewidth=1)
     panel.text(2.5, line[1] * 0.5, "1/n", color=quiet())
     labels = {
-        1: ("one: sequence mean (GRPO)", RECIPES["grpo"]),
-        8: ("G = 8: DAPO within the prompt", RECIPES["dapo"]),
-        64: ("a step of 64", RECIPES["dapo(step)"]),
+        1: (": mean of one answer (GRPO)", RECIPES["grpo"]),
+        8: (": mean of a prompt's 8 answers (DAPO)", RECIPES["dapo"]),
+        64: (": mean of a step of 64", RECIPES["dapo(step)"]),
     }
-    for n, (text, of) in labels.items():
-        place = (n, float(at[n]))
-        panel.plot(*place, of.marker, color=of.colour, markersize=10)
-        ends: dict[str, Any] = {"ha": "right"} if n == 64 else {}
-        offset = (-10, -4) if n == 64 else (10, 4)
-        panel.annotate(text, place, offset, textcoords="offset points", color=ink(), **ends)
+    for n, percent in zip(rows, drift, strict=True):
+        text, of = labels.get(n, ("", None))
+        if of is not None:
+            panel.plot(n, percent, of.marker, color=of.colour, markersize=10)
+        how: dict[str, Any] = {"ha": "right" if n == 64 else "left", "color": ink()}
+        offset = (-12, -5) if n == 64 else (9, 4)
+        text = f"{percent:.{int(percent < 10)}f} %{text}"
+        panel.annotate(text, (n, percent), offset, textcoords="offset points", **how)
     panel.set(
-        xlabel="completions n that share one denominator",
-        ylabel="drift of the stop logit per unit A",
+        xlabel="answers n that share one denominator (log)",
+        ylabel="length bias, % of GRPO's (log)",
         xticks=rows,
         xticklabels=[str(n) for n in rows],
-        ylim=(0.001, 0.3),
+        ylim=(0.6, 180),
     )
+    panel.set_yticks([1, 10, 100], ["1", "10", "100"])
     panel.minorticks_off()
     return picture
 
@@ -217,11 +219,12 @@ def field_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Under 1/|o| the update has a curl: no objective has this gradient; under a constant "
-    "the curl is 0",
+    title="The update under 1/|o| is no objective's gradient: around a loop it does work; under a "
+    "constant it does none",
     level="exact",
-    caption="exact; no std, G = 8, no cap, constant 1/3; work: sum of the update along a side of "
-    "the frame, in the direction of the arrow; around a gradient it adds up to 0",
+    caption="exact; groups of 8, no std; small arrows: the expected update; numbers: its work "
+    "along each side of the frame; the work of a gradient around a loop is 0; curl: work around a "
+    "small loop, per area",
     alt="Two panels of arrows of the expected update over mode logit and stop logit of wrong "
     "answers. Under 1/|o|, coloured by curl, which is negative everywhere and largest where right "
     "answers are rare, arrows also point to a lower stop logit, and the work of the four sides of "
@@ -260,11 +263,11 @@ def length_field(table: pd.DataFrame) -> Figure:
         total = _work_on_frame(panel, part)
         panel.set(
             title=f"{name}: work around the frame {total:.2f}".replace("-", "−"),
-            xlabel="mode logit (right: more right answers)",
+            xlabel="more right answers → (logit)",
             xlim=(-3.3, 3.3),
             ylim=(-3.7, 1.2),
         )
-    panels[0].set_ylabel("stop logit of wrong answers (down: longer)")
+    panels[0].set_ylabel("← longer wrong answers (stop logit)")
     picture.colorbar(image, ax=panels, label="curl of the update", location="right", shrink=0.8)
     return picture
 
@@ -310,11 +313,12 @@ def frontier_data() -> pd.DataFrame:
 
 
 @figure(
-    title="No weight |o|^(α−1) gives short and long answers even shares and also no drift",
+    title="No power of the length treats short and long answers alike and is also free of length "
+    "bias",
     level="exact",
     caption="exact; share: part of the total |push| of a short and a 10 times longer answer; "
-    "drift: mean push on the stop logit when length tells nothing of the reward; stop chance 0.1, "
-    "cap 60",
+    "length bias: expected push on the logit of stopping, though length tells nothing of the "
+    "reward; a stop has chance 0.1 at each token, cap 60",
     alt="Share of a ten times longer answer against stop-logit drift for token weights L to the "
     "alpha minus one. Alpha 0: share one half and drift 0.156; alpha 1: drift 0 and share 10/11; "
     "nothing reaches both.",
@@ -325,25 +329,26 @@ def impossibility_frontier(table: pd.DataFrame) -> Figure:
     """Share against drift, one point per alpha."""
     picture = new_figure(WIDTH, 4.4)
     panel = picture.subplots()
-    panel.plot(table["drift"], table["share of the longer"], "o-", color=SERIES[2])
+    panel.plot(table["drift"], 100 * table["share of the longer"], "o-", color=SERIES[2])
     labels = {
-        0: "α = 0: weights 1/|o| (GRPO)",
-        5: r"α = ½: weights $1/\sqrt{|o|}$",
-        10: "α = 1: a constant (Dr. GRPO)",
+        0: "1/|o| (GRPO): equal shares",
+        5: r"$1/\sqrt{|o|}$",
+        10: "a constant (Dr. GRPO): no bias",
     }
     for place, text in labels.items():
         row = table.iloc[place]
         above: dict[str, Any] = {"ha": "right" if place == 0 else "left"}
         offset = (-12, -6) if place == 0 else (10, 4)
-        point = (row["drift"], row["share of the longer"])
+        point = (row["drift"], 100 * row["share of the longer"])
         panel.annotate(text, point, offset, textcoords="offset points", **above)
-    panel.plot(0, 0.5, "*", color="none", markeredgecolor=WRONG.colour, markersize=16)
-    panel.text(0.004, 0.515, "no drift and even shares:\nno α comes here", color=WRONG.colour)
+    panel.plot(0, 50, "*", color="none", markeredgecolor=ink(), markersize=16)
+    panel.text(0.004, 51.5, "equal shares and no bias:\nno power comes here", color=ink())
     panel.set(
-        xlabel="drift of the stop logit, relative to the mean push",
-        ylabel="share of the 10 times longer answer",
+        title="each token weighs a power of its answer's length, from 1/|o| to a constant",
+        xlabel="length bias, relative to the mean push",
+        ylabel="share of the 10 times longer answer, %",
         xlim=(-0.008, 0.17),
-        ylim=(0.45, 0.97),
+        ylim=(45, 97),
     )
     return picture
 
@@ -378,11 +383,11 @@ def silent_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The value of the loss does not show learning: GRPO's is 0 in every group, that of a "
-    "token mean shows only which answers are longer",
+    title="The value of the loss does not show learning: GRPO's is always 0, a token mean's shows "
+    "which answers are longer",
     level="exact",
-    caption="exact; 60 random groups of 8 at ratio 1, each with right and wrong answers, so no "
-    "gradient weight is 0; the token mean is −Cov(advantage, length) / mean length",
+    caption="exact; one pair of marks per group, 60 random groups of 8 at ratio 1, each with right "
+    "and wrong answers, so that every token is pushed",
     alt="Value of the loss at ratio one against how much longer wrong answers are than right "
     "ones: the token mean rises with it, through zero; the sequence mean is exactly zero in every "
     "group.",
@@ -395,15 +400,15 @@ def silent_loss(table: pd.DataFrame) -> Figure:
     panel = picture.subplots()
     rule(panel)
     rule(panel, vertical=True)
-    for column, of, name in (
-        ("token mean", RECIPES["dapo(step)"], "token mean"),
-        ("sequence mean", RECIPES["grpo"], "sequence mean (GRPO): 0 in every group"),
+    for column, of, place in (
+        ("token mean", RECIPES["dapo(step)"], (10, 0.4, "mean of all tokens")),
+        ("sequence mean", RECIPES["grpo"], (-33, 0.05, "mean of each answer (GRPO): 0")),
     ):
         x = table["wrong minus right length"]
-        panel.scatter(x, table[column], s=28, marker=of.marker, color=of.colour, label=name)
-    panel.legend(loc="upper left")
+        panel.scatter(x, table[column], s=28, marker=of.marker, color=of.colour)
+        panel.text(*place, color=of.colour)
     panel.set(
-        xlabel="mean length of wrong answers minus right ones, tokens",
+        xlabel="by how many tokens wrong answers are longer than right ones, mean",
         ylabel="value of the loss",
     )
     return picture
@@ -453,10 +458,11 @@ def split_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Only the micro-batch token mean depends on how the step is cut: at one completion each "
-    "it has the weights of the sequence mean",
+    title="Only a token mean taken per micro-batch depends on how the step is cut; with one answer "
+    "in each it is GRPO's mean of each answer",
     level="exact",
-    caption="exact; 4 prompts x 4 completions, lengths 2 to 80; cosine of the token weights",
+    caption="exact; 4 prompts x 4 answers of 2 to 80 tokens; agreement: cosine of the pushes on "
+    "all tokens with those of the step in one piece",
     alt="Cosine of the token weights with those of the whole step, against micro-batch size. Four "
     "aggregations stay at one; the micro-batch token mean falls as micro-batches shrink, to the "
     "level of the sequence mean, drawn as a line, at one completion each.",
@@ -473,7 +479,7 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     sizes = moves["micro-batch size"]
     steady = table[table.aggregation == "token mean, step"].cosine
     panel.plot(sizes, steady, "o-", color=SERIES[0])
-    text = "sequence mean, constant, token mean of the prompt or of the step: all at 1"
+    text = "mean of each answer, constant, token mean of the prompt or of the step: all at 1"
     panel.text(1, 1.008, text, color=SERIES[0])
     panel.plot(sizes, level, "--", color=RECIPES["grpo"].colour)
     panel.plot(sizes, moves.cosine, "v-", color=RECIPES["bnpo"].colour, markersize=8)
@@ -481,17 +487,17 @@ def micro_batch_invariance(table: pd.DataFrame) -> Figure:
     panel.text(
         16,
         level.max() + 0.008,
-        "sequence mean against the unsplit token mean",
+        "mean of each answer (GRPO) beside the uncut token mean",
         ha="right",
         color=RECIPES["grpo"].colour,
     )
     panel.set(
-        xlabel="completions per micro-batch",
-        ylabel="cosine with the unsplit step",
+        xlabel="answers per micro-batch",
+        ylabel="agreement with the uncut step",
         ylim=(0.78, 1.03),
         xscale="log",
         xticks=[1, 2, 4, 8, 16],
-        xticklabels=["1", "2", "4", "8", "16 = unsplit"],
+        xticklabels=["1", "2", "4", "8", "16: uncut"],
     )
     panel.minorticks_off()
     return picture

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import FancyBboxPatch, Rectangle
 from torch.nn.functional import logsigmoid
 
 from ..objective.catalog import recipe
@@ -46,7 +46,7 @@ NODES = {  # method: name -> (column, row, words, kind)
         "kl": (4, 0, "KL", "rule"),
         "r": (4, 1, "reward\nper token", "tensor"),
         "v": (4, 2, "value\nper token", "tensor"),
-        "gae": (5, 1, "GAE", "rule"),
+        "gae": (5, 1, "reward −\nvalue (GAE)", "rule"),
         "a": (6, 1, "advantage\nper token", "tensor"),
         "loss": (7, 1, "clipped\nloss", "rule"),
     },
@@ -63,6 +63,7 @@ NODES = {  # method: name -> (column, row, words, kind)
         "loss": (7, 1, "clipped\nloss", "rule"),
     },
 }
+BASELINES = {"PPO": "a trained value model", "GRPO": "the mean reward of the group"}
 EDGES = {
     "PPO": "q-policy policy-o o-ref o-reward o-value ref-kl kl-r reward-r value-v "
     "r-gae v-gae gae-a a-loss",
@@ -93,9 +94,10 @@ def flow_data() -> pd.DataFrame:
 
 
 @figure(
-    title="GRPO has no value model: the other answers to the same prompt are the baseline",
+    title="GRPO has no value model: the mean reward of several answers to the prompt is the "
+    "baseline",
     level="exact",
-    caption="exact (definitions); yellow: trained, blue: frozen, grey: a rule",
+    caption="exact (definitions)",
     alt="Two rows of boxes. PPO: prompt, policy, completion, then reference, reward model and "
     "value model; reward with the KL in it and values go into GAE, which gives an advantage per "
     "token. GRPO: prompt, policy, G completions, reference and reward; the rewards of the group "
@@ -109,6 +111,11 @@ def ppo_and_grpo(table: pd.DataFrame) -> Figure:
     panels = picture.subplots(2, 1, height_ratios=[3, 2])
     for panel, (method, parts) in zip(panels, table.groupby("method", sort=False), strict=True):
         _flow(panel, str(method), parts)
+    kinds = {"trained model": TRAINED, "frozen model": FROZEN, "calculation": tint()}
+    for k, (kind, colour) in enumerate(kinds.items()):
+        box = Rectangle((-0.66, 0.1 - 0.3 * k), 0.4, 0.2, facecolor=colour, edgecolor=GREY)
+        panels[0].add_patch(box)
+        panels[0].text(-0.1, 0.2 - 0.3 * k, kind, va="center", fontsize=9)
     return picture
 
 
@@ -142,7 +149,8 @@ def _flow(panel: Axes, method: str, parts: pd.DataFrame) -> None:
         if dark_text:
             text.set_color("#1f2328")
     rows = boxes.row.max()
-    panel.set(xlim=(-0.8, 12), ylim=(-rows - 0.45, 0.45), title=method)
+    heading = f"{method}: the baseline is {BASELINES[method]}"
+    panel.set(xlim=(-0.8, 12), ylim=(-rows - 0.45, 0.45), title=heading)
     panel.set_axis_off()
 
 
@@ -193,10 +201,11 @@ def policies_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Three policies: the ratio looks at the sampler of this batch, the KL at where training "
-    "began",
+    title="The ratio compares the policy with the sampler of this batch, the KL with the reference "
+    "from the start of training",
     level="exact",
-    caption="exact: one logit, three rollouts (upright lines), four updates on each",
+    caption="exact: a policy of one logit; each rollout (upright line) samples anew and serves "
+    "four updates; clipped: answers whose push the clip ends",
     alt="Three panels over twelve updates. The policy's probability of a right answer rises; the "
     "sampler's follows in steps, once per rollout; the reference's is flat. At the first update "
     "of each rollout every ratio is 1 and nothing is clipped. The KL to the reference keeps "
@@ -228,10 +237,10 @@ def three_policies(table: pd.DataFrame) -> Figure:
     for update, share in zip(x, table["clip fraction"], strict=True):
         middle.text(update, 0.42, f"{share:.0%}", ha="center")
     middle.set(ylim=(0.33, 1.9), yticks=[0.8, 1.0, 1.2, 1.4, 1.6], xlim=(-1.6, 11.4))
-    middle.set_title("ratio of policy and sampler (grey: inside the clip)")
+    middle.set_title("ratio, policy / sampler, of each answer's probability (grey: not clipped)")
     bottom.plot(x, table.kl, "D-", color=SERIES[0], markersize=5)
-    bottom.set(xlabel="update", ylabel="nats", xticks=list(x), ylim=(-0.04, 0.45))
-    bottom.set_title("KL of the policy from the reference")
+    bottom.set(xlabel="update", xticks=list(x), ylim=(-0.04, 0.45))
+    bottom.set_title("KL of the policy from the reference, nats")
     for panel in (top, middle, bottom):
         for first in x[table["first"]]:
             rule(panel, first - 0.25, vertical=True)

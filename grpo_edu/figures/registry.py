@@ -73,7 +73,8 @@ class Figured:
     def _finished(self, picture: Figure) -> Figure:
         headline(picture, self.title)
         level = self.caption or picture.get_supxlabel() or self.level
-        evidence(picture, f"{level} · grpo-edu figures {self.name}")
+        command = f"· grpo-edu figures {self.name}".replace(" ", "\u00a0")  # stays on one line
+        evidence(picture, f"{level} {command}")
         return picture
 
     def table(self) -> pd.DataFrame:

@@ -17,35 +17,26 @@ def clip_data() -> pd.DataFrame:
     """50 arms, 5 right, 16 updates on each rollout, upper bounds .2, .28 and .4."""
     training = Training(steps=60, prompts=8, samples=16, learning_rate=4.0, updates=16)
     table = arms.train(arms.clip_recipes(), arms.Arms(), training, seeds=SEEDS)
-    columns = [
-        "recipe",
-        "seed",
-        "step",
-        "reward",
-        "entropy",
-        "pass_rate",
-        "clip_up",
-        "prob_up_clipped",
-        "prob_sampled",
-    ]
-    return table.filter(items=columns)
+    return table.filter(
+        items=["recipe", "seed", "step", "reward", "entropy", "pass_rate", "clip_up"]
+    )
 
 
 @figure(
-    title="A higher upper bound does not keep this bandit's entropy up: it is lower early, and "
-    "alike in the end",
+    title="A higher upper clip bound does not save this bandit's entropy: it falls sooner and "
+    "ends as low",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {SEEDS} seeds, 95 % interval; at .2 a token of .01 is clipped above .012, "
-    "one of .9 never",
-    alt="Four panels against rollouts for upper clip bounds .2, .28 and .4: entropy of the "
-    "policy, pass rate, share of tokens stopped from rising, and how probable those tokens were "
-    "when drawn.",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; bound: by how much a token's probability "
+    "may rise, in parts of the sampled one, before its push ends; 16 updates per step",
+    alt="Three panels against training steps for upper clip bounds .2, .28 and .4. Entropy of the "
+    "policy falls from 3 to 0.1 nats, soonest under .4; pass rates rise to .99, soonest under .4; "
+    "the share of tokens stopped from rising is largest under .2 and ends at 0.",
     answers="DAPO (arXiv 2503.14476) Fig. 2 and 3a, where a bound of .28 kept a language model's "
     "entropy up",
     data=clip_data,
     recorded=True,
 )
 def clip_higher(table: pd.DataFrame) -> Figure:
-    """Entropy, pass rate, up-clipped tokens and how probable they were."""
+    """Entropy, pass rate and up-clipped tokens."""
     bounds = {name: name.replace("eps_high=", "bound ") for name in table["recipe"].unique()}
     return clip_entropy(table.replace({"recipe": bounds}))

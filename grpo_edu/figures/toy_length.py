@@ -18,8 +18,8 @@ from ..objective.recipe import Recipe
 from ..objective.rewards import overlong_penalty
 from ..objective.surrogates import ppo_clip
 from ..plots import dynamics
-from ..plots.intervals import draw_band, draw_intervals
-from ..plots.style import RIGHT, SERIES, WIDTH, WRONG, Look, look, name_line, new_figure, rule
+from ..plots.intervals import draw_intervals
+from ..plots.style import RECIPES, RIGHT, SERIES, WIDTH, WRONG, ink, look, new_figure
 from ..statistics import intervals
 from ..toys import stopping
 from ..toys.ablation import ablate
@@ -62,8 +62,10 @@ def length_data() -> pd.DataFrame:
 @figure(
     title="Wrong answers run on under GRPO and, more slowly, under DAPO; not under Dr. GRPO",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    alt="Four panels over 300 steps: pass rates coincide; under GRPO right answers shrink from 13 "
-    "to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; DAPO: token mean of the prompt; equal total "
+    "pushes at the first step",
+    alt="Three panels over 300 steps: pass rates end alike; under GRPO right answers shrink from "
+    "13 to 2 tokens and wrong ones grow from 13 to 60; DAPO's prompt-scope token mean follows more "
     "slowly; under Dr. GRPO both stay near 13.",
     answers="Dr. GRPO (arXiv 2503.20783), the figure of reward and length over training; "
     "redai-studio/Relax PR 173: split by correctness",
@@ -71,7 +73,7 @@ def length_data() -> pd.DataFrame:
     recorded=True,
 )
 def length_dynamics(table: pd.DataFrame) -> Figure:
-    """Pass rate, both lengths and the stop gap over training."""
+    """Pass rate and both lengths over training."""
     return dynamics.length_dynamics(table)
 
 
@@ -84,10 +86,12 @@ def flow_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The expected update alone: right answers shorten, wrong ones lengthen; a constant "
-    "moves neither",
+    title="Without any sampling noise GRPO shortens right answers and lengthens wrong ones, DAPO "
+    "less so; Dr. GRPO moves neither",
     level="exact",
-    alt="Four panels over 300 steps of the expected update. Pass rates rise together. Under GRPO "
+    caption="exact: the expected update at every step; DAPO: token mean of the prompt; equal total "
+    "pushes at the first step",
+    alt="Three panels over 300 steps of the expected update. Pass rates rise together. Under GRPO "
     "the expected length of right answers falls from 13 and that of wrong ones rises; DAPO's "
     "prompt-scope token mean moves far less; Dr. GRPO's two lines are flat.",
     answers="Dr. GRPO (arXiv 2503.20783) §3.1: which part of the length growth is the loss, and "
@@ -95,7 +99,7 @@ def flow_data() -> pd.DataFrame:
     data=flow_data,
 )
 def length_flow(table: pd.DataFrame) -> Figure:
-    """The same four panels for the expected update."""
+    """The same panels for the expected update."""
     return dynamics.length_dynamics(table)
 
 
@@ -116,38 +120,31 @@ def efficiency_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The same reward for more tokens: under 1/|o| the length keeps rising when the reward "
-    "no longer can",
+    title="GRPO ends at nearly the same pass rate with nearly twice the tokens: length still rises "
+    "where the pass rate no longer can",
     level=f"simulated, {SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {SEEDS} seeds, 95 % interval; slip .4, so pass rates end near .6",
-    alt="Left: expected length against steps; it rises under GRPO to the end and stays near 13 "
-    "under Dr. GRPO. Right: paths in the plane of length and pass rate; all end at a pass rate "
-    "near .6, GRPO's far to the right.",
+    caption=f"simulated, {SEEDS} seeds, 95 % interval; 4 of 10 right attempts slip, so that no "
+    "pass rate exceeds 0.6; equal total pushes at the first step",
+    alt="Left: pass rate against steps: GRPO rises fastest, and all end between .57 and .60. "
+    "Right: expected tokens of an answer: from 13 to 26 under GRPO, to 21 under DAPO; they stay "
+    "near 14 under Dr. GRPO.",
     answers="Dr. GRPO (arXiv 2503.20783) Fig. 1 right, token efficiency, and its figure of reward "
     "and length that rise together",
     data=efficiency_data,
     recorded=True,
 )
 def token_efficiency(table: pd.DataFrame) -> Figure:
-    """Left: expected length against steps. Right: the path of each seed in the plane of length and
-    pass rate."""
-    picture = new_figure(WIDTH, 4.1)
-    over_time, path = picture.subplots(1, 2)
-    for name, runs in table.groupby("recipe", sort=False):
-        line = intervals(runs, "expected_length", by=["step"])
-        label, colour, marker = look(str(name))
-        style: dict[str, Any] = {"color": colour, "marker": marker}
-        draw_band(over_time, line["step"], line, markevery=8, markersize=5, **style)
-        name_line(over_time, line["step"], line["mean"], label, colour)
-        for _, run in runs.groupby("seed"):
-            path.plot(run.expected_length, run.pass_rate, color=colour, linewidth=0.8, alpha=0.6)
-            path.plot(run.expected_length.iloc[-1], run.pass_rate.iloc[-1], markersize=6, **style)
-    over_time.set(xlabel="training step", title="expected tokens of an answer")
-    path.set(
-        xlabel="expected tokens of an answer",
-        title="pass rate: one path per seed, marker at its end",
-        ylim=(0, 0.7),
-    )
+    """Pass rate and expected length against steps."""
+    picture = new_figure(WIDTH, 3.9)
+    headings = {"pass_rate": "pass rate", "expected_length": "expected tokens of an answer"}
+    panels = picture.subplots(1, 2)
+    names = list(dict.fromkeys(table["recipe"]))
+    for panel, (column, heading) in zip(panels, headings.items(), strict=True):
+        dynamics.draw_lines(panel, table, column, names)
+        dynamics.name_ends(panel)
+        panel.set(xlabel="training step", title=heading)
+    panels[0].set_ylim(0, 0.65)
+    panels[1].set_ylim(0, 28)
     return picture
 
 
@@ -196,12 +193,12 @@ def modes_data() -> pd.DataFrame:
 
 
 @figure(
-    title="The fewer answers share a denominator, the longer wrong answers run, in every mode; "
-    "with shuffled rewards no difference is seen",
+    title="The fewer answers share a denominator, the longer wrong answers run; with shuffled "
+    "rewards no difference is seen",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; equal total pushes at the first step; "
-    "denominator: tokens of one answer (GRPO), of a prompt (DAPO), of the step, or a constant "
-    "(Dr. GRPO)",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; denominator: tokens of one answer "
+    "(GRPO), of a prompt (DAPO), of the step, or a constant (Dr. GRPO); gap: log-odds of stopping, "
+    "right answers minus wrong ones",
     alt="Stop-logit gap after 300 steps with intervals. In all three modes GRPO's is largest, "
     "DAPO's prompt scope follows, the step scope is small, Dr. GRPO's contains or nearly contains "
     "zero. With rewards permuted inside groups all four lie at zero.",
@@ -212,12 +209,11 @@ def modes_data() -> pd.DataFrame:
 )
 def length_modes(table: pd.DataFrame) -> Figure:
     """Stop gap per mode and recipe."""
-    picture = new_figure(WIDTH, 4.2)
+    picture = new_figure(WIDTH, 4.8)
     panel = picture.subplots()
     rows = intervals(table, "stop_gap", by=["setting", "recipe"]).replace({"setting": WORDS})
     draw_intervals(panel, rows, "setting", "recipe")
-    panel.set_xlabel("stop logit, right minus wrong, after 300 steps (above 0: wrong ones run on)")
-    panel.legend(loc="lower right")
+    panel.set(xlabel="gap after 300 steps (above 0: wrong answers run longer)", xlim=(-1, 13))
     return picture
 
 
@@ -256,10 +252,11 @@ def drift_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Zero drift is a statement about the gradient: clipping its norm adds a drift of its own",
+    title="Dr. GRPO has no expected drift of length; where the gradient's norm is clipped, right "
+    "answers shorten all the same",
     level=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; Dr. GRPO, whose expected gradient "
-    "here is exactly 0",
+    caption=f"simulated, {DRIFT_SEEDS} seeds, 95 % interval; stop logit: log-odds of stopping at a "
+    "token; its expected gradient is exactly 0 here",
     alt="Movement of the two stop logits under Dr. GRPO with intervals, over 150 steps. Under "
     "plain SGD and AdamW both intervals contain zero; with the gradient norm clipped in most "
     "steps right answers shorten.",
@@ -269,26 +266,26 @@ def drift_data() -> pd.DataFrame:
 )
 def optimiser_drift(table: pd.DataFrame) -> Figure:
     """How far each stop logit moved, per optimiser."""
-    picture = new_figure(WIDTH, 3.2)
+    picture = new_figure(WIDTH, 3.4)
     panel = picture.subplots()
     rows = intervals(table, "moved", by=["optimiser", "logit"])
-    draw_intervals(panel, rows, "optimiser", "logit", SIDES)
-    panel.set_xlabel("movement of the stop logit in 150 steps (above 0: shorter answers)")
-    panel.legend(loc="upper right")
+    draw_intervals(panel, rows, "optimiser", "logit", SIDES, "+.3f")
+    panel.set_xlabel("change of the stop logit in 150 steps (above 0: shorter answers)")
+    panel.set_xlim(-0.07, 0.12)
     return picture
 
 
 # --- two factors
 
-EFFECTS = {
-    "length_gap": "tokens, wrong − right",
-    "hard_over_medium": "gain, hard : medium",
+EFFECTS = {  # outcome: heading, form of a number
+    "length_gap": ("wrong answers longer by", ".1f"),
+    "hard_over_medium": ("gain, hard / medium prompts", ".2f"),
 }
-CELLS = {
-    "sequence_mean": "1/|o|",
-    "constant": "constant",
-    "group_std": "1/std",
-    "unscaled": "no std",
+ARMS = {  # aggregation, scale: label, colour
+    ("sequence_mean", "group_std"): ("1/|o| and 1/std (GRPO)", RECIPES["grpo"].colour),
+    ("sequence_mean", "unscaled"): ("1/|o| alone", SERIES[0]),
+    ("constant", "group_std"): ("1/std alone", SERIES[1]),
+    ("constant", "unscaled"): ("neither (Dr. GRPO)", RECIPES["dr_grpo"].colour),
 }
 STAGES = {"early": (10, 1.0), "late": (100, 4.0)}  # steps and learning rate
 
@@ -304,47 +301,44 @@ def ablation_data() -> pd.DataFrame:
     return table.loc[table.outcome.isin(list(EFFECTS))]
 
 
-def _cell(aggregation: str, scale: str) -> tuple[str, str]:
-    """The label of a row, and its kind: one arm, or the difference that one switch makes."""
-    if scale == "both":
-        return "effect of 1/|o|", "paired difference"
-    if aggregation == "both":
-        return "effect of 1/std", "paired difference"
-    return f"{CELLS[aggregation]}, {CELLS[scale]}", "arm"
-
-
 @figure(
-    title="Two switches, two biases: 1/|o| makes the length gap, 1/std lifts hard prompts; later "
-    "the gap lifts them too",
+    title="Two switches, two biases: 1/|o| makes wrong answers longer, 1/std favours hard prompts; "
+    "in the end 1/|o| favours them too",
     level=f"simulated, {4 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; equal total pushes at the first step; "
-    "denominator: tokens of one answer (GRPO), of a prompt (DAPO), of the step, or a constant "
-    "(Dr. GRPO)",
-    alt="Means with intervals of four arms and two paired differences. After 10 steps the length "
-    "gap is near 6 tokens in both arms with 1/|o| and near zero in both with a constant; hard "
-    "prompts have gained a third of what medium ones gained with the std, a fifth without, "
-    "whatever the aggregation. After 100 steps 1/|o| has also lifted hard prompts.",
+    caption=f"simulated, {4 * SEEDS} seeds, 95 % interval; gain: rise of the pass rate; the 10 "
+    "early steps are small, the 100 late ones large",
+    alt="Bars of four arms. After 10 steps wrong answers are near 6 tokens longer in both arms "
+    "with 1/|o| and no longer in both with a constant; hard prompts have gained a third of what "
+    "medium ones gained with the std, a fifth without, whatever the aggregation. After 100 steps "
+    "wrong answers are 56 tokens longer under 1/|o|, and hard prompts have gained twice what "
+    "medium ones gained there, under a constant .45 with the std and .28 without.",
     answers="frameworks whose Dr. GRPO switch turns off one of the two",
     data=ablation_data,
     recorded=True,
 )
 def two_by_two(table: pd.DataFrame) -> Figure:
-    """Rows: early and late; columns: the two effects; four arms and two paired differences each."""
-    picture = new_figure(WIDTH, 5.8)
+    """Rows: early and late; columns: the two effects; a bar for each of four arms."""
+    picture = new_figure(WIDTH, 4.6)
     panels = picture.subplots(len(STAGES), len(EFFECTS), sharey=True, sharex="col")
-    looks = {
-        "arm": Look("one arm", SERIES[0], "o"),
-        "paired difference": Look("paired difference", SERIES[3], "D"),
-    }
+    labels, colours = zip(*ARMS.values(), strict=True)
     for row, (stage, (steps, _)) in zip(panels, STAGES.items(), strict=True):
-        for panel, (outcome, label) in zip(row, EFFECTS.items(), strict=True):
+        for panel, (outcome, (effect, form)) in zip(row, EFFECTS.items(), strict=True):
             part = table[(table.stage == stage) & (table.outcome == outcome)]
-            labels = [_cell(a, s) for a, s in zip(part.aggregation, part.scale, strict=True)]
-            cells, kinds = zip(*labels, strict=True)
-            draw_intervals(panel, part.assign(cell=cells, kind=kinds), "cell", "kind", looks)
-            rule(panel, 3.5)
-            panel.set_title(f"after {steps} steps: {label}")
-    panels[0, 0].legend(loc="center right")
+            part = part.set_index(["aggregation", "scale"]).loc[list(ARMS)]
+            error = [part["mean"] - part["low"], part["high"] - part["mean"]]
+            how: dict[str, Any] = {"ecolor": ink(), "capsize": 2, "error_kw": {"linewidth": 1}}
+            panel.barh(labels, part["mean"], xerr=error, color=colours, height=0.6, **how)
+            for y, (mean, high) in enumerate(zip(part["mean"], part["high"], strict=True)):
+                text = f"{mean:{form}}".replace("-", "−")
+                where = (max(high, 0), y)
+                panel.annotate(text, where, (6, 0), textcoords="offset points", va="center")
+            panel.set_title(f"after {steps} steps: {effect}")
+            panel.tick_params(axis="y", length=0)
+    panels[0, 0].invert_yaxis()
+    panels[0, 0].set_xlim(-4, 66)
+    panels[0, 1].set_xlim(0, 2.3)
+    panels[1, 0].set_xlabel("tokens")
+    panels[1, 1].set_xlabel("ratio")
     return picture
 
 
@@ -377,11 +371,11 @@ def ladder_data() -> pd.DataFrame:
 
 
 @figure(
-    title="DAPO's parts one by one, in the stopping toy: only the token-level loss moves the "
+    title="DAPO's changes to GRPO, added one by one in a toy: only the token-level loss changes "
     "lengths much",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; 8 updates on each rollout, one "
-    "learning rate; pass rates .71 to .75",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; all answers start at 13 tokens; 8 "
+    "updates on each rollout, one learning rate; pass rates end at .71 to .75",
     alt="Expected length given right and given wrong, with intervals, for GRPO and "
     "five recipes that add one part of DAPO each. Pass rates lie between .71 and .75; wrong "
     "answers have some 48 tokens until the token-level loss, which brings them to 21.",
@@ -392,13 +386,12 @@ def ladder_data() -> pd.DataFrame:
 )
 def dapo_ladder(table: pd.DataFrame) -> Figure:
     """The two lengths per rung."""
-    picture = new_figure(WIDTH, 3.9)
+    picture = new_figure(WIDTH, 4.2)
     panel = picture.subplots()
     long = table.melt(["recipe", "seed"], ["length_right", "length_wrong"], "kind", "tokens")
     rows = intervals(long, "tokens", by=["recipe", "kind"])
-    draw_intervals(panel, rows, "recipe", "kind", SIDES)
-    panel.set(xlabel="expected tokens after 10 rollouts", xlim=(-2, 62))
-    panel.legend(loc="lower right")
+    draw_intervals(panel, rows, "recipe", "kind", SIDES, ".0f")
+    panel.set(xlabel="expected tokens of an answer after 10 rollouts", xlim=(-2, 62))
     return picture
 
 
@@ -414,11 +407,11 @@ def truncation_data() -> pd.DataFrame:
 
 
 @figure(
-    title="Counting truncated answers as failures, penalising or masking them: each shortens "
-    "right answers",
+    title="Answers cut off at the limit: counting them as failures, penalising or masking them "
+    "each shortens right answers",
     level=f"simulated, {2 * SEEDS} seeds, 95 % interval",
-    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, cap 32, right answers start "
-    "at 21 tokens; truncated: cut off at the cap; masked out: left out of the loss",
+    caption=f"simulated, {2 * SEEDS} seeds, 95 % interval; Dr. GRPO, limit 32 tokens; scored as "
+    "they are: the reward knows nothing of the cut; masked out: left out of the loss",
     alt="Expected length of right answers and share of truncated completions against training "
     "step, for four treatments of truncated completions: ignored, rewarded as failure, masked "
     "out, soft penalty.",
@@ -431,7 +424,7 @@ def truncation_treatments(table: pd.DataFrame) -> Figure:
     """Length of right answers and share truncated, over training."""
     picture = new_figure(WIDTH, 3.9)
     panels = picture.subplots(1, 2)
-    names = ("ignored", "counted as failures", "masked out", "soft penalty")
+    names = ("scored as they are", "counted as failures", "masked out", "soft penalty")
     looks = {
         treatment: look(treatment, k)._replace(label=name)
         for k, (treatment, name) in enumerate(zip(TREATMENTS, names, strict=True))
@@ -440,7 +433,7 @@ def truncation_treatments(table: pd.DataFrame) -> Figure:
     for panel, column, heading in zip(
         panels,
         ("length_right", "truncated"),
-        ("expected tokens of right answers", "answers truncated, %"),
+        ("expected tokens of right answers", "answers cut off, %"),
         strict=True,
     ):
         dynamics.draw_lines(panel, share, column, list(TREATMENTS), looks=looks)

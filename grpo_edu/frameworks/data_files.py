@@ -167,7 +167,7 @@ class Fork:
         name: ``repository@commit``.
         version: of the framework that it started from.
         note: what differs, in words.
-        updates: as in ``Framework``; empty: the same.
+        updates, group_size: as in ``Framework``; empty: the same.
         defaults: option name -> its default here.
         without: options whose traps do not hold here.
     """
@@ -176,6 +176,7 @@ class Fork:
     version: str
     note: str
     updates: str = ""
+    group_size: str = ""
     defaults: dict[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     option: dict[str, Option] = field(default_factory=dict)
@@ -194,6 +195,8 @@ class Framework:
         updates: expression for the optimiser steps per rollout.
         group_size: expression for the completions per prompt; empty where no option here holds it.
         aliases_until: the last release that takes the ``alias`` spellings; empty: all take them.
+        kl_ignores: the option that decides how the surrogate alone is averaged; the KL term is
+            averaged by the first rule that does not ask for it.
         remaining: differences between the framework and the recipe that stay.
         quiet: prefixes or names of keys that do not touch the loss.
     """
@@ -216,6 +219,7 @@ class Framework:
     group_size: str = ""
     aliases_until: str = ""
     first_with_grpo: str = ""
+    kl_ignores: str = ""
 
     def defaults(self, version: str) -> dict[str, Any]:
         """Every option that exists in a version, with its default there (None: it has none)."""
@@ -234,6 +238,15 @@ class Framework:
     def axes_of(self, name: str) -> list[str]:
         """The axes whose choice an option decides, in the order of the rules."""
         return list(dict.fromkeys(rule.axis for rule in self.rule if name in rule.when))
+
+    def deciding(self) -> set[str]:
+        """The options that decide a choice or one of its settings."""
+        texts = " ".join(str(rule.settings) for rule in self.rule)
+        named = set(re.findall(r"\w+", " ".join(re.findall(r"'=([^']*)'", texts))))
+        pairs = {half for option in self.option.values() for half in option.into}
+        used = {name for rule in self.rule for name in rule.when} | (named & {*self.option})
+        whole = {n for n, option in self.option.items() if pairs & used & {*option.into}}
+        return used | whole
 
     def may_be_null(self, name: str) -> bool:
         """Does some rule take another option where this one is None (``name or other``)?"""

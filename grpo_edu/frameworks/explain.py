@@ -5,17 +5,20 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..checks import instance
+from ..objective import axes
 from ..objective.recipe import Recipe
 from . import labels, verdict
-from .data_files import Framework, Option
-from .expressions import evaluate, in_range
-from .programs import KNOWN, CannotTell, framework_of_keys, refuse_foreign
-from .readers import Entry, Reading, read
+from .data_files import MANY, Framework, Option
+from .expressions import evaluate, holds, in_range, version_of
+from .programs import CannotTell, foreign, framework_of_keys, own_program
+from .readers import CONFIG_FILES, Entry, Reading, read
 from .tables import (
+    FRAMEWORKS,
     LeftOut,
     at_version,
     fill_in,
@@ -23,6 +26,7 @@ from .tables import (
     fork_of,
     framework,
     is_later_patch,
+    matching,
     read_recipe,
     split_version,
 )
@@ -36,7 +40,20 @@ NAMED_RUNS = (
     "wandb_run_name",
     "logger.wandb.run_name",
 )
+# how a comment begins that says what the loss is, and what shows that a name means something else
+CLAIM = (
+    r"^\W*((this|is|run|runs|train|training|use|using|with|a|an|the|our|recipe|algorithm|loss)\W+)*"
+)
+NO_CLAIM = (
+    r"math|data|dapo|17k|style|paper|repo|vs|default|param|hyper|config|setting|related|reward"
+    r"|adv|estimator|without|wo[-_ ]|no[-_ ]|/|:"
+)
+GROUPED = ("group_mean", "leave_one_out", "live_group_mean", "length_weighted_mean", "when_alone")
 Entries = dict[str, Entry]
+SWITCHES = {
+    **dict.fromkeys(("true", "yes", "on", "t", "y", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "f", "n", "0"), False),
+}
 
 
 def explain(
@@ -45,8 +62,8 @@ def explain(
     """Read a config and say which loss it really runs. Nothing in it is executed.
 
     Args:
-        source: a file (TRL YAML, Python with a ``GRPOConfig(...)`` call, shell script with hydra
-            overrides or flags), or its text.
+        source: a file (Python or a notebook with a ``GRPOConfig(...)`` call, a launch script, YAML
+            or TOML), its text, or the folder of a run.
         framework: ``trl``, ``verl``, ``openrlhf`` …; None: guessed from the file.
         version: ``1.16``, ``trl==1.16``, a known commit or fork (``tinyzero@de61e6aa``), or a date,
             which makes the verdict conditional; None: the newest that was read, which the verdict
@@ -61,9 +78,12 @@ def explain(
         OSError: no such file.
     """
     reading = read(source)
-    table, number, assumed, conditional = _read_as(_named(framework, reading), version, reading)
+    table, number, assumed, conditional = _read_as(
+        _named(framework, version, reading), version, reading
+    )
     entries, traps = _known_settings(table, reading, number)
-    _refuse_strangers(table, reading, entries, traps)
+    unknown = _unknown(table, reading, traps)
+    _refuse_strangers(table, entries, [*unknown, *(t.key for t in traps if t.kind == "misspelt")])
     left_out = _unknown_values(table, entries, number)
     given = {name: entry.value for name, entry in entries.items()}
     values = fill_in(table, given, number)
@@ -75,6 +95,7 @@ def explain(
     updates = _number(table.updates, values)
     claim = next((c.name for c in table.claim if c.applies(number, values, entries)), None)
     covered = not lost & LOSS_AXES
+    of_table = _traps_of_settings(table, values, entries, number, reading.dump)
     return Verdict(
         framework=table.name,
         version=number,
@@ -90,13 +111,20 @@ def explain(
         biases=verdict.biases(core, _number(table.group_size, values)) if covered else [],
         traps=[
             *traps,
-            *_traps_of_settings(table, values, entries, number),
-            *_false_names(recipe, reading),
+            *(_of_built_on(trap, table, reading) for trap in of_table),
+            *_traps_of_recipe(table, recipe, entries, number, lost, of_table),
+            *_trap_of_sampler(recipe, reading),
+            *_false_names(recipe, reading, lost),
         ],
         left_out=left_out,
-        conditional=conditional + (_elsewhere(table, given, number, recipe) if assumed else []),
+        conditional=[
+            *reading.outside,
+            *conditional,
+            *(_elsewhere(table, given, number, recipe) if assumed else []),
+        ],
         unread=_unread(table, reading, number),
         remaining=table.remaining,
+        unknown=unknown,
         doubts=_doubts(framework, table, reading, entries),
         updates=updates,
         claim=claim,
@@ -106,24 +134,26 @@ def explain(
 # --- framework and version ------------------------------------------------------------------------
 
 
-def _named(name: str | None, reading: Reading) -> Framework:
+def _named(name: str | None, version: str | None, reading: Reading) -> Framework:
     """The framework by name, or the one that the file has marks of.
 
     Raises:
         CannotTell: the file has marks of none, or of a program that no table describes.
     """
     keys = [entry.key for entry in reading.entries]
+    told = None
     if name is not None:
         instance("framework", name, str)
     else:
-        refuse_foreign([*reading.marks, *keys])
-    name = name or reading.framework or framework_of_keys(keys)
-    if name is None:
+        told = foreign([*reading.marks, *keys]) or reading.framework or framework_of_keys(keys)
+    if name is None and told is None and isinstance(version, str) and "==" in version:
+        told = split_version(version)[0]
+    if name is None and told is None:
         raise CannotTell(
             "the framework cannot be told from the file: it has no key or program that only one "
-            f"framework has. Give --framework (framework=) {KNOWN}."
+            f"framework has. Give --framework (framework=) {', '.join(FRAMEWORKS)}."
         )
-    return framework(name)
+    return framework(name or told or "")
 
 
 class ReadAs(NamedTuple):
@@ -139,13 +169,17 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
     """As which version a file is read."""
     newest = table.version
     if version is None:
-        aliases = {alias for option in table.option.values() for alias in option.alias}
-        if table.aliases_until and any(entry.key in aliases for entry in reading.entries):
+        flat = {a for option in table.option.values() for a in option.alias if "." not in a}
+        if table.aliases_until and any(entry.key in flat for entry in reading.entries):
             last = table.aliases_until
             return ReadAs(table, last, f"assumed: flat flags end at {last}")
-        if table.name not in reading.pins:
+        pins = reading.pins.get(table.name, [])
+        if len(pins) > 1:
+            why = f"assumed: the newest read; the file names {' and '.join(pins)}"
+            return ReadAs(table, newest, f"{why}: --version settles it")
+        if not pins:
             return ReadAs(table, newest, "assumed: the newest read; --version settles it")
-        version = reading.pins[table.name]
+        version = pins[0]
     who, asked = split_version(version)
     if asked and asked != version and who != table.name:
         raise ValueError(f"version is '{version}', but the config is read as {table.name}.")
@@ -168,6 +202,11 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
             f"version is '{asked}': {table.name} {asked} has no GRPO, which begins with "
             f"{table.first_with_grpo}. Give the version that you run, or none for {newest}."
         )
+    if version_of(asked).is_devrelease:
+        released = version_of(asked).base_version
+        forked = _read_as(table, released, reading)
+        note = f"{asked} is on the way to {released} and may lack its last changes"
+        return forked._replace(assumed=f"assumed: {note}", conditional=[*forked.conditional, note])
     if is_later_patch(table, asked):
         return ReadAs(table, newest, f"{asked} is a patch release of it")
     for outside, nearest, age in (("<", table.oldest, "older"), (">", newest, "newer")):
@@ -180,15 +219,21 @@ def _read_as(table: Framework, version: str | None, reading: Reading) -> ReadAs:
 def _doubts(asked: str | None, table: Framework, reading: Reading, entries: Entries) -> list[str]:
     """Why the file may run another loss than the verdict's, and what would settle it."""
     doubts = []
-    if not reading.framework and asked is None:
-        doubts.append(f"the program is not named: told by its keys; --framework {KNOWN} settles it")
+    if asked is None and not reading.framework and not foreign(reading.marks):
+        doubts.append("the program is not named: told by its keys; --framework settles it")
     for mark in reading.marks:
-        if re.search(r"main_(?!ppo|dapo)|_main$", mark):
+        if reading.program and not own_program(table.name, mark):
             doubts.append(f"the program is {mark}, which may change {table.name}'s own loss")
+        elif "open_r1" in mark:
+            doubts.append("open-r1 asks for trl 0.18.0: --version 0.18.0 reads it so")
+    if reading.framework == "trl" != table.name and "trl" in reading.pins:
+        pins = " and ".join(reading.pins["trl"])
+        doubts.append(f"the file names trl {pins}, whose defaults {table.name} may start from")
     doubts += [f"line {line}: the settings in {file} are not read" for file, line in reading.named]
-    if not set(entries) - {"trainer"}:
+    doubts += reading.doubts
+    if not set(entries) & (table.deciding() - {"trainer"}):
         doubts.append("no setting of the loss in it: every line is a default")
-    return doubts
+    return list(dict.fromkeys(doubts))
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -205,11 +250,13 @@ def _known_settings(table: Framework, reading: Reading, version: str) -> tuple[E
     for entry in reading.entries:
         name = names.get(entry.key) or names.get(entry.key.replace("-", "_"))
         if name is None:
-            traps += _trap_of_unknown(table, entry, list(names))
+            if not reading.dump and entry.key not in reading.own:
+                traps += _trap_of_unknown(table, entry)
             continue
         option = table.option[name]
         if not option.exists(version):
-            traps.append(_trap_of_version(table, entry, option, version))
+            if not reading.dump:
+                traps.append(_trap_of_version(table, entry, option, version))
             continue
         earlier = entries.get(name)
         if earlier and earlier.value != entry.value:
@@ -222,30 +269,73 @@ def _known_settings(table: Framework, reading: Reading, version: str) -> tuple[E
 def _trap_of_version(table: Framework, entry: Entry, option: Option, version: str) -> Trap:
     gone = option.removed and in_range(version, f">={option.removed}")
     why = f"removed in {option.removed}" if gone else f"begins with {option.history[0].since}"
-    what = f"{table.name} {version} does not know this key ({why}): it has no effect."
+    what = f"{table.name} {version} does not know this key ({why})."
     return Trap(entry.key, entry.line, what, "version")
 
 
-def _trap_of_unknown(table: Framework, entry: Entry, names: list[str]) -> list[Trap]:
-    """A trap for a key that is no option, unless it is known not to touch the loss."""
-    sections = [quiet for quiet in table.quiet if quiet.endswith(".")]
-    keys = [quiet for quiet in table.quiet if not quiet.endswith(".")]
-    if entry.key == "trainer" or entry.key.startswith(tuple(keys)):
+def _trap_of_unknown(table: Framework, entry: Entry) -> list[Trap]:
+    """A trap for a key that is nearly an option, or that stands where only options of the loss are.
+
+    Other unknown keys are ``Verdict.unknown``: whether they touch the loss is not known here.
+    """
+    if entry.key in CONFIG_FILES or entry.key.startswith(_quiet(table, "key")):
         return []
-    last_part = entry.key.rsplit(".", 1)[-1]
-    near = difflib.get_close_matches(entry.key, names, n=1, cutoff=0.88)
-    near = [last_part] if last_part in names else near
-    if near:
-        what = f"unknown key; did you mean {near[0]}? It has no effect on the loss."
-        return [Trap(entry.key, entry.line, what, "misspelt")]
-    if entry.key.startswith(tuple(sections)):
-        return []
-    return [Trap(entry.key, entry.line, "unknown key: not read.", "unknown")]
+    section, last = _split(entry.key)
+    sections = {_split(table.key(name))[0] for name in table.option}
+    is_quiet = entry.key.startswith(_quiet(table, "section"))
+    for name in table.option:
+        place, own = _split(table.key(name))
+        alike = difflib.SequenceMatcher(None, own, last).ratio() if len(last) > 4 else 0.0
+        if (place == section and alike >= 0.9) or (
+            own == last and len(last) > 7 and section in sections and not is_quiet
+        ):
+            what = f"unknown key; did you mean {table.key(name)}?"
+            return [Trap(entry.key, entry.line, what, "misspelt")]
+    if section in _loss_sections(table) and not is_quiet:
+        return [Trap(entry.key, entry.line, "unknown key among those of the loss.", "unknown")]
+    return []
+
+
+def _split(key: str) -> tuple[str, str]:
+    """The section of a key, and its last part."""
+    section, _, last = key.replace("-", "_").rpartition(".")
+    return section, last
+
+
+def _quiet(table: Framework, kind: str) -> tuple[str, ...]:
+    """The sections, or the keys, that do not touch the loss."""
+    return tuple(row for row in table.quiet if row.endswith(".") == (kind == "section"))
+
+
+def _loss_sections(table: Framework) -> set[str]:
+    """Sections whose known options all decide a choice or its settings."""
+    deciding = table.deciding()
+    sections: dict[str, bool] = {}
+    for name in table.option:
+        section = _split(table.key(name))[0]
+        sections[section] = sections.get(section, True) and name in deciding
+    return {section for section, all_decide in sections.items() if section and all_decide}
+
+
+def _unknown(table: Framework, reading: Reading, traps: list[Trap]) -> list[str]:
+    """Keys that are no option, no trap, and not known to be without effect."""
+    names = table.names()
+    quiet = ("trainer", *CONFIG_FILES, *table.quiet)
+    trapped = {trap.key for trap in traps}
+    return [
+        entry.key
+        for entry in reading.entries
+        if not {entry.key, entry.key.replace("-", "_")} & set(names)
+        and entry.key not in trapped | reading.own
+        and not entry.key.startswith(quiet)
+    ]
 
 
 def _normalised(option: Option, name: str, entry: Entry) -> Entries:
     """A value as the rules spell it; a pair such as ``0.2 0.28`` as two options."""
     value = option.spelling.get(str(entry.value).lower(), entry.value)
+    if isinstance(option.history[-1].default, bool):
+        value = SWITCHES.get(str(value).lower(), value)
     pair = value.split("_") if isinstance(value, str) else value
     if not option.into or not isinstance(pair, list) or len(pair) != 2:
         return {name: entry._replace(value=value)}
@@ -257,13 +347,10 @@ def _normalised(option: Option, name: str, entry: Entry) -> Entries:
     return {part: entry._replace(value=number) for part, number in parts}
 
 
-def _refuse_strangers(
-    table: Framework, reading: Reading, entries: Entries, traps: list[Trap]
-) -> None:
+def _refuse_strangers(table: Framework, entries: Entries, unknown: list[str]) -> None:
     """No verdict on the defaults alone where not one setting belongs to the framework."""
-    strange = [trap.key for trap in traps if trap.kind in ("unknown", "misspelt")]
-    if not entries and len(strange) == len(reading.entries):
-        shown = ", ".join(strange[:4]) + (" …" if len(strange) > 4 else "")
+    if not entries and unknown:
+        shown = ", ".join(unknown[:4]) + (" …" if len(unknown) > 4 else "")
         raise ValueError(
             f"no setting of {table.name} in it: found {shown}. Expected {table.name}'s own keys; "
             "nested ones are another program's. For another framework give framework= "
@@ -274,7 +361,7 @@ def _refuse_strangers(
 def _unknown_values(table: Framework, entries: Entries, version: str) -> list[LeftOut]:
     """Values that the tables do not know, once for each axis that their option decides.
 
-    The rules would take such a value for the default.
+    The rules would take such a value for the default. One that no line looks at is left away.
 
     Raises:
         ValueError: a value that is no number where a number belongs.
@@ -282,11 +369,14 @@ def _unknown_values(table: Framework, entries: Entries, version: str) -> list[Le
     left_out = []
     named = table.values_in_rules()
     defaults = table.defaults(version)
-    for name, entry in entries.items():
+    for name, entry in list(entries.items()):
         key, value, line = entry
         default = defaults.get(name)
         if type(default) in (int, float) and not _is_number(value, table.may_be_null(name)):
-            raise _not_a_number(entry, "a number")
+            del entries[name]
+            if _counts(table, entries, name, version):
+                raise _not_a_number(entry, "a number")
+            continue
         texts = [text for text in named.get(name, []) if isinstance(text, str)]
         begins = table.option[name].begins.get(str(value))
         if isinstance(value, str) and texts and value not in (*texts, default):
@@ -296,8 +386,38 @@ def _unknown_values(table: Framework, entries: Entries, version: str) -> list[Le
         else:
             continue
         reason = f"{key} = {value} {why}"
-        left_out += [LeftOut(axis, key, line, reason) for axis in table.axes_of(name)]
+        left_out += [
+            LeftOut(axis, key, line, reason)
+            for axis in table.axes_of(name)
+            if _is_asked(table, axis, name, entries, version)
+        ]
     return left_out
+
+
+def _is_asked(table: Framework, axis: str, name: str, entries: Entries, version: str) -> bool:
+    """Does the choice on an axis come to a rule that looks at this option?"""
+    given = {other: entry.value for other, entry in entries.items()}
+    values = fill_in(table, given, version)
+    for rule in table.rule:
+        if rule.axis != axis or not in_range(version, rule.versions):
+            continue
+        others = {option: when for option, when in rule.when.items() if option != name}
+        if name in rule.when and holds(others, values, given):
+            return True
+        if rule.choice and axis not in MANY and holds(rule.when, values, given):
+            return False
+    return False
+
+
+def _counts(table: Framework, entries: Entries, name: str, version: str) -> bool:
+    """Does a line of the verdict depend on the number that an option holds?"""
+    given = {other: entry.value for other, entry in entries.items()}
+    ways = []
+    for number in (0.25, 0.5):
+        recipe = read_recipe(table, {**given, name: number}, version)[0]
+        values = fill_in(table, {**given, name: number}, version)
+        ways.append((recipe, _number(table.updates, values), _number(table.group_size, values)))
+    return ways[0] != ways[1]
 
 
 def _is_number(value: Any, or_null: bool) -> bool:
@@ -335,10 +455,13 @@ def _unread(table: Framework, reading: Reading, version: str) -> list[str]:
 
 
 def _traps_of_settings(
-    table: Framework, values: dict[str, Any], entries: Entries, version: str
+    table: Framework, values: dict[str, Any], entries: Entries, version: str, dump: bool
 ) -> list[Trap]:
-    """The traps of the data file whose conditions hold."""
+    """The traps of the data file whose conditions hold; what a dump holds is no wish."""
     traps = []
+    if dump:
+        defaults = table.defaults(version)
+        entries = {n: e for n, e in entries.items() if e.value != defaults.get(n)}
     for rule in table.trap:
         if rule.applies(version, values, entries) and evaluate(rule.expression, values):
             entry = entries.get(rule.key)
@@ -348,14 +471,107 @@ def _traps_of_settings(
     return traps
 
 
-def _false_names(recipe: Recipe, reading: Reading) -> list[Trap]:
+def _of_built_on(trap: Trap, table: Framework, reading: Reading) -> Trap:
+    """A trap that another program, built on the framework, need not have says so."""
+    other = [m for m in reading.marks if reading.program and not own_program(table.name, m)]
+    text = f"{trap.text} (so in {table.name} itself; {other[0]} may differ)" if other else trap.text
+    return trap._replace(text=text)
+
+
+def _traps_of_recipe(
+    table: Framework,
+    recipe: Recipe,
+    entries: Entries,
+    version: str,
+    lost: set[str],
+    told: list[Trap],
+) -> list[Trap]:
+    """Numbers on a wrong scale, which the recipe shows in every framework alike.
+
+    ``told``: traps of the framework's own table, which say the same more closely.
+    """
+    given = {name: entry.value for name, entry in entries.items()}
+    values = fill_in(table, given, version)
+    rules = {rule.axis: rule for rule in matching(table, values, given, version) if rule.choice}
+    rows: list[tuple[str, str]] = []
+    if "surrogate" in rules and "surrogate" not in lost:
+        rows += _numbers_of_surrogate(recipe, rules["surrogate"].settings, given)
+    alone = _number(table.group_size, values) == 1
+    if alone and labels.unwrapped(recipe.baseline) in GROUPED and "baseline" not in lost:
+        what = "one completion per prompt: a group of one has no others to compare with."
+        rows.append((_option_of(table.group_size, given), what))
+    taken = {trap.key for trap in told}
+    traps = []
+    for option, text in rows:
+        entry = entries.get(option)
+        key = entry.key if entry else table.key(option)
+        if key not in taken:
+            traps.append(Trap(key, entry.line if entry else 0, text, "setting"))
+    return traps
+
+
+def _numbers_of_surrogate(
+    recipe: Recipe, rule: dict[str, Any], given: dict[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Option and text: bounds of the ratio that are on another scale than they seem."""
+    numbers = axes.settings(recipe.surrogate)
+    formula = labels.unwrapped(recipe.surrogate)
+    low = numbers.get("eps_low")
+    high = numbers.get("eps_high")
+    if formula == "cispo" and (numbers.get("low") or 0) >= 1:
+        what = f"the lower bound {numbers['low']:g} lifts every ratio below it, on-policy ones too."
+        yield _option_of(rule.get("low"), given), what
+    if low is None or high is None or formula == "gmpo":  # whose bounds are in log space
+        return
+    per_sequence = getattr(axes.function_of(recipe.surrogate), "per_sequence", False)
+    if high >= 1:
+        what = f"{high:g} is an offset from 1, so the upper bound is {1 + high:g}."
+        yield _option_of(rule.get("eps_high"), given), what
+    if low >= 1:
+        what = f"{low:g} is an offset from 1: the lower bound is not above 0, so it never clips."
+        yield _option_of(rule.get("eps_low"), given), what
+    elif per_sequence and low > 0.05:
+        what = f"a sequence ratio stays very near 1: {low:g} practically never clips."
+        yield _option_of(rule.get("eps_low"), given), f"{what} GSPO uses 3e-4 and 4e-4."
+
+
+def _option_of(expression: Any, given: dict[str, Any]) -> str:
+    """The option that decides ``=a or b``: the first that is given, else the first."""
+    names = re.findall(r"[A-Za-z_]\w*", str(expression).replace(" or ", " "))
+    return next((name for name in names if name in given), names[0])
+
+
+def _trap_of_sampler(recipe: Recipe, reading: Reading) -> list[Trap]:
+    """top-p and top-k cut the distribution that completions come from."""
+    if recipe.correction is None:
+        return []
+    for entry in reading.entries:
+        last = _split(entry.key)[1].removeprefix("rollout_")
+        number = entry.value if isinstance(entry.value, (int, float)) else 0
+        cuts = (last == "top_p" and 0 < number < 1) or (last == "top_k" and number > 0)
+        if cuts and "val" not in entry.key and "eval" not in entry.key:
+            what = (
+                f"{last} = {number:g} cuts the distribution that completions come from, while the "
+                "trainer's log-probs are of the whole one: the correction does not undo that."
+            )
+            return [Trap(entry.key, entry.line, what, "setting")]
+    return []
+
+
+def _false_names(recipe: Recipe, reading: Reading, lost: set[str]) -> list[Trap]:
     """Comments, file names and run names that call the loss what it is not."""
     runs = [(str(e.value), e.line) for e in reading.entries if e.key in NAMED_RUNS]
     traps = []
     for pattern, name in labels.NAMES.items():
-        mentions = (row for row in reading.comments + runs if re.search(pattern, row[0], re.I))
+        in_comment = rf"{CLAIM}{pattern}\b(?![-_ ]*({NO_CLAIM}))"
+        in_name = rf"(?<![a-z]){pattern}(?![a-z])(?![-_ ]*({NO_CLAIM}))"
+        mentions = (
+            (text, line)
+            for text, line in reading.comments + runs
+            if re.search(in_comment if line and (text, line) not in runs else in_name, text, re.I)
+        )
         text, line = next(mentions, ("", 0))
-        differences = labels.differences(recipe, name) if text else []
+        differences = labels.differences(recipe, name, lost) if text else []
         if differences:
             what = f"'{text.strip()[:50]}' says {name}, but {'; '.join(differences)}."
             traps.append(Trap("a name or comment" if line else "file name", line, what, "name"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -97,7 +98,7 @@ def export(recipe: AnyRecipe, to: str, version: str | None = None) -> Exported:
     ours = recipe.describe()
     theirs = got.describe()
     rows = [Differing(a, ours[a], theirs[a]) for a in AXES if ours[a] != theirs[a]]
-    settings = _settings(table, options, number)
+    settings = _settings(table, _explicit(table, options, number), number)
     return Exported(
         framework=table.name,
         version=number,
@@ -291,6 +292,44 @@ def _solved(expression: str, option: str, value: Any, defaults: dict[str, Any]) 
 # --- what to run ----------------------------------------------------------------------------------
 
 
+def _explicit(table: Framework, options: Options, version: str) -> Options:
+    """The options, and those whose defaults decide an axis: defaults move between releases.
+
+    A rule that makes the choice is held by all that it looks at, an earlier one by the first of its
+    conditions that fails; another trainer of the framework may not have that one's options.
+    """
+    values = fill_in(table, options, version)
+    needed: dict[str, None] = {}
+    decided: set[str] = set()
+    for rule in table.rule:
+        if rule.axis in decided or not in_range(version, rule.versions):
+            continue
+        failing = [n for n, when in rule.when.items() if not holds({n: when}, values, options)]
+        if failing:
+            held = needed.keys() & {*failing} or (
+                "trainer" in options and "trainer" not in rule.when
+            )
+            needed |= dict.fromkeys([] if held else failing[:1])
+            continue
+        needed |= dict.fromkeys([*rule.when, *_names(rule.settings, values)])
+        if rule.axis not in MANY and rule.choice:
+            decided.add(rule.axis)
+    known = table.defaults(version)
+    added = {name: values[name] for name in needed if known.get(name) is not None}
+    return {**_without(added, "trainer"), **options}
+
+
+def _names(settings: dict[str, Any], values: Options) -> Iterator[str]:
+    """The options that decide a rule's settings, also inside a choice that it wraps."""
+    for value in settings.values():
+        if isinstance(value, dict):
+            yield from _names(value, values)
+        elif isinstance(value, str) and value.startswith("="):
+            for part in re.findall(r"\w+(?: or \w+)*", value):
+                given = (name for name in part.split(" or ") if values.get(name) is not None)
+                yield from itertools.islice(given, 1)
+
+
 def _settings(table: Framework, options: Options, version: str) -> dict[str, Any]:
     """Config keys and values; pairs are put together again: ``eps_clip_low_high 0.2 0.28``."""
     pairs = [option for option in table.option.values() if option.into]
@@ -328,7 +367,7 @@ def _shown(value: Any) -> str:
 def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
     """A complete training script for ``accelerate launch``: model, JSONL of prompts, one reward."""
     trainer = settings.get("trainer", "GRPO")
-    keywords = _without(settings, "trainer").items()
+    keywords = _without(_without(settings, "trainer"), "max_completion_length").items()
     caches = [
         axes.settings(shaping)["cache"]
         for shaping in recipe.rewards
@@ -340,6 +379,7 @@ def trl_script(settings: dict[str, Any], recipe: Recipe) -> str:
         where="trl.experimental.gmpo" if trainer == "GMPO" else "trl",
         keywords="".join(f"        {key}={value!r},\n" for key, value in keywords),
         name=recipe.name,
+        length=settings.get("max_completion_length", 512),
         more=f"from trl.rewards import {punishment}\n" if caches else "",
         extra=f", {punishment}(args.max_completion_length, {caches[0]})" if caches else "",
     )
@@ -365,7 +405,7 @@ parser.add_argument("--out", default="runs/first")
 parser.add_argument("--max_steps", type=int, default=-1)
 parser.add_argument("--num_generations", type=int, default=8)
 parser.add_argument("--per_device_train_batch_size", type=int, default=8)
-parser.add_argument("--max_completion_length", type=int, default=512)
+parser.add_argument("--max_completion_length", type=int, default={length})
 parser.add_argument("--cpu", action="store_true")
 args = parser.parse_args()
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -97,9 +98,15 @@ class Probe:
     Args:
         loss_fn: the function.
         settings: other arguments, handed on as they are.
+        names: the function's names of our inputs, where they are unusual.
     """
 
-    def __init__(self, loss_fn: Callable[..., Any], settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        loss_fn: Callable[..., Any],
+        settings: dict[str, Any],
+        names: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.loss_fn = loss_fn
         self.settings = settings
         self.parameters = _parameters(loss_fn)
@@ -108,7 +115,7 @@ class Probe:
             for ours, synonyms in SYNONYMS.items()
             for name in self.parameters
             if name in synonyms.split()
-        }
+        } | dict(names)
         for needed in ("logp", "mask"):
             if needed not in self.names:
                 raise TypeError(
@@ -137,6 +144,18 @@ class Probe:
     def weights(self, rollouts: Rollouts) -> Tensor:
         """``[N, T]`` -∂loss/∂logp."""
         leaf = rollouts.logp.clone().requires_grad_()
+        loss = self._loss(rollouts, leaf)
+        try:
+            return _push(loss, leaf)
+        except RuntimeError as error:
+            raise _raised(error, leaf) from error
+
+    def value(self, rollouts: Rollouts) -> float:
+        """The loss itself."""
+        return self._loss(rollouts, rollouts.logp).item()
+
+    def _loss(self, rollouts: Rollouts, leaf: Tensor) -> Tensor:
+        """The loss with one element, ``leaf`` in place of ``logp``."""
         values = {
             "logp": leaf,
             "mask": rollouts.mask,
@@ -153,17 +172,21 @@ class Probe:
             loss = self.loss_fn(**arguments, **self.settings)
             loss = loss[0] if isinstance(loss, tuple) and loss else loss
             if isinstance(loss, Tensor) and loss.numel() == 1:
-                return _push(loss, leaf)
+                return loss
         except Exception as error:
-            raise ValueError(
-                f"the loss raised {type(error).__name__} on tensors of shape {list(leaf.shape)}: "
-                f"{error}"
-            ) from error
+            raise _raised(error, leaf) from error
         got = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise TypeError(
             f"the loss returned {got}: expected a tensor with one element, or a tuple that starts "
             "with one."
         )
+
+
+def _raised(error: Exception, leaf: Tensor) -> ValueError:
+    """The loss's own error, in words."""
+    return ValueError(
+        f"the loss raised {type(error).__name__} on tensors of shape {list(leaf.shape)}: {error}"
+    )
 
 
 def _push(loss: Tensor, leaf: Tensor) -> Tensor:

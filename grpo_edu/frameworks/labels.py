@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..objective import axes
 from ..objective.aggregation import step_token_mean
 from ..objective.axes import Choice
 from ..objective.catalog import RECIPES
-from ..objective.filters import drop_dead_groups
+from ..objective.filters import drop_dead_groups, drop_raw_dead_groups
 from ..objective.recipe import Recipe
 from .data_files import WRAPPERS
 
@@ -46,6 +48,7 @@ AGGREGATION = {
     "sequence_mean": "the mean over each completion's tokens (1/|o|)",
     "step_token_mean": "a token mean over the optimiser step",
     "micro_batch_token_mean": "a token mean of each micro-batch",
+    "micro_batches_by_rows": "a mean of each micro-batch, weighted by its rows",
     "prompt_token_mean": "a token mean inside each prompt",
     "constant": "a constant length",
     "padded_width": "the longest completion of each micro-batch in place of a constant",
@@ -78,21 +81,24 @@ def unwrapped(choice: Choice) -> str:
 
 def essence(recipe: Recipe) -> dict[str, str]:
     """The formulas of a recipe without their settings, on the axes that make its name."""
-    live_only = drop_dead_groups in map(axes.function_of, recipe.filters)
+    live_only = {drop_dead_groups, drop_raw_dead_groups} & {*map(axes.function_of, recipe.filters)}
     return {
         "filters": "drop_dead_groups" if live_only else "all groups",
         **{axis: unwrapped(getattr(recipe, axis)) for axis in COMPARED[1:]},
     }
 
 
-def differences(recipe: Recipe, name: str) -> list[str]:
-    """The axes on which a recipe is not what ``name`` means, in words."""
+def differences(recipe: Recipe, name: str, lost: Collection[str] = ()) -> list[str]:
+    """The axes on which a recipe is not what ``name`` means, in words.
+
+    ``lost``: the axes of which a part is not covered; nothing is said of them.
+    """
     ours = essence(recipe)
     theirs = essence(TARGETS[name])
     return [
         f"{axis} is {ours[axis]} where {name} has {theirs[axis]}"
         for axis in COMPARED
-        if ours[axis] != theirs[axis]
+        if ours[axis] != theirs[axis] and axis not in lost
     ]
 
 

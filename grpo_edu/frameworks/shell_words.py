@@ -51,10 +51,6 @@ Value = dict[str, Word]  # of a variable: one text has the key "0"
 Piece = tuple[list[Word], bool]  # part of a word; several texts begin new words; quoted?
 
 
-class Unreadable(ValueError):
-    """Arithmetic on a value that is not known."""
-
-
 def line_of(node: Any) -> int:
     """The line of a node of the syntax tree, from 1."""
     return node.start_point[0] + 1

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..checks import instance
-from ..objective.axes import Choice
+from ..objective.axes import Choice, key
 from ..objective.recipe import Recipe, RecipeWarning
 from .data_files import MANY, Fork, Framework, Preset, Rule, Since, choice_named, parse
 from .expressions import evaluate, in_range, version_of
@@ -131,9 +131,27 @@ def read_recipe(
             continue
         choice = build(rule.choice, rule.settings, values)
         axes[rule.axis] = (*axes.get(rule.axis, ()), choice) if rule.axis in MANY else choice
+    if table.kl_ignores and axes.get("kl"):
+        axes["kl_aggregation"] = _aggregation_of_kl(table, values, given, version, axes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RecipeWarning)
         return Recipe(name=name or f"{table.name}=={version}", **axes), left_out
+
+
+def _aggregation_of_kl(
+    table: Framework,
+    values: Mapping[str, Any],
+    given: Mapping[str, Any],
+    version: str,
+    axes: Mapping[str, Any],
+) -> Choice | None:
+    """How the KL term is averaged where one option concerns the surrogate only; None: the same."""
+    rules = tuple(rule for rule in table.rule if table.kl_ignores not in rule.when)
+    for rule in matching(replace(table, rule=rules), values, given, version):
+        if rule.axis == "aggregation":
+            own = build(rule.choice, rule.settings, values)
+            return None if key(own) == key(axes.get("aggregation")) else own
+    return None
 
 
 def recipe_of(
@@ -217,6 +235,7 @@ def _forked(table: Framework, fork: Fork) -> Framework:
         trap=fork.trap + kept,
         option=options,
         updates=fork.updates or table.updates,
+        group_size=fork.group_size or table.group_size,
     )
 
 

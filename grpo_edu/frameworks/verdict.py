@@ -58,6 +58,7 @@ class Verdict:
         conditional: where another version or fork would change the verdict.
         unread: syntax that was not read, with its line.
         remaining: differences between the framework and ``recipe`` that are known.
+        unknown: keys that the tables do not know, so that nothing is said of them.
         doubts: why the file may run another loss than this, and what would settle it.
         updates: optimiser steps per rollout; None where the config does not say.
         claim: the recipe that the config goes by; None where it claims none.
@@ -80,6 +81,7 @@ class Verdict:
     conditional: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     remaining: tuple[str, ...] = ()
+    unknown: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     updates: float | None = None
     claim: str | None = None
@@ -101,6 +103,8 @@ class Verdict:
             "Biases (exact, read off the weights)": self.biases,
             "Traps": self.traps,
             "Would change the verdict": self.conditional,
+            "Differs from this package": self.remaining,
+            "Nothing is known here of these keys": self._keys_unknown(),
         }
         shown = [
             "\n".join([f"{title}:", *(f"  {row}" for row in rows)])
@@ -110,6 +114,11 @@ class Verdict:
         doubts = "".join(f" ({doubt})" for doubt in (self.assumed, *self.doubts) if doubt)
         read_as = f"read as {self.framework} {self.version}{doubts}"
         return "\n".join([read_as, "", *self.lines(), "", self.label, "", *shown])
+
+    def _keys_unknown(self) -> list[str]:
+        more = len(self.unknown) - 5
+        shown = ", ".join(self.unknown[:5]) + (f" and {more} more" if more > 0 else "")
+        return [shown] if shown else []
 
     def bars(self) -> list[str]:
         """The two pushes as bars on one scale."""
@@ -247,6 +256,8 @@ def clip_line(recipe: Recipe, updates: float | None, lost: set[str]) -> str:
     if updates is None:
         return f"{band(recipe)}; updates per rollout: not told by the config{sampler}"
     acts = "it can act" if updates > 1 else "idle, every ratio is 1"
+    if updates < 1:
+        acts = "a step asks for more completions than a rollout gives"
     plural = "" if updates == 1 else "s"
     return f"{band(recipe)}; {updates:g} update{plural} per rollout: {acts}{sampler}"
 

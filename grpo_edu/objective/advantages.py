@@ -361,6 +361,43 @@ def gae(
     return torch.stack(columns[::-1], dim=1)
 
 
+def _gae_length(n: Numbers) -> str:
+    n.s.lam = 1 - 1 / max(1.0, n.s.alpha * n.length)
+    return _gae(n)
+
+
+@formula(
+    r"\delta_{it}+\gamma\lambda_i A_{i,t+1},\ \ \delta=r+\gamma V'-V,\ \gamma=<gamma>,\ "
+    r"\lambda_i=1-\frac{1}{<alpha>\,|o_i|}",
+    "GAE(γ=<gamma>, λ_i = 1 - 1/(<alpha>·|o_i|)): δ_t + γλ·A_{t+1}, δ_t = r_t + γ·V_{t+1} - V_t",
+    label="length-adaptive GAE",
+    numbers=_gae_length,
+)
+def length_adaptive_gae(
+    reward: Tensor,
+    mask: Tensor,
+    value: Tensor,
+    token_reward: Tensor | None = None,
+    *,
+    gamma: float,
+    alpha: float,
+) -> Tensor:
+    r"""GAE whose λ grows with the completion, so that the reward reaches its first token.
+
+    .. math:: \lambda_i = 1 - \frac{1}{\alpha |o_i|}
+
+    λ is 0 where α|o| is below 1.
+
+    Returns:
+        ``[N, T]``.
+
+    Source: VAPO (arXiv 2504.05118), α = 0.05. Its extra likelihood term on right answers is left
+    out.
+    """
+    lam = 1 - 1 / (alpha * mask.sum(dim=1)).clamp(min=1.0)
+    return gae(reward, mask, value, token_reward, gamma=gamma, lam=lam.to(reward.dtype))  # type: ignore[arg-type]
+
+
 @formula(
     r"\sum_{s\ge t}\gamma^{s-t}r_{is},\ \gamma=<gamma>",
     "Σ_{s≥t} γ^(s-t)·r_s, γ = <gamma>",
@@ -470,19 +507,130 @@ def pass_at_k(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tens
     Source: PKPO (arXiv 2505.15201), unbiased estimator of the gradient; checked by enumeration in
     this package.
     """
+    size, correct = _sizes_for_k(reward, group, counted, k)
+    right = (reward > 0) & counted
+    others = size - 1  # a group without a score has advantage 0 whatever stands here
+    log_wrong = _log_binomial(others - correct, k - 1) - _log_binomial(others, k - 1)
+    return torch.where(right, float(k), k * (1 - log_wrong.exp()))
+
+
+def _right_of(n: Numbers) -> int:
+    return sum(r > 0 for r in n.peers)
+
+
+def _pass_at_k_training(n: Numbers) -> str:
+    size = len(n.peers)
+    wrong = size - _right_of(n)
+    if size == 0 or n.centred == 0:
+        return "0"
+    fail = f"comb({wrong}, {n.s.k})/comb({size}, {n.s.k})"
+    spread = f"(({fail})·(1 - {fail}))**0.5"
+    if n.r > 0:
+        return f"({fail})/{spread}"
+    return f"({fail} - comb({wrong - 1}, {n.s.k - 1})/comb({size - 1}, {n.s.k - 1}))/{spread}"
+
+
+@formula(
+    r"\frac{1-\bar R-1[r_i\le 0]\tbinom{G-c-1}{<k>-1}\big/\tbinom{G-1}{<k>-1}}"
+    r"{\sqrt{\bar R(1-\bar R)}},\ \bar R=1-\tbinom{G-c}{<k>}\big/\tbinom{G}{<k>}",
+    "(1 - R - [wrong]·C(G-c-1, <k>-1)/C(G-1, <k>-1)) / sqrt(R(1-R)), R = 1 - C(G-c, <k>)/C(G, "
+    "<k>), c right in the group of G",
+    label="pass@k training",
+    numbers=_pass_at_k_training,
+)
+def pass_at_k_training(reward: Tensor, group: Tensor, counted: Tensor, *, k: int) -> Tensor:
+    r"""The mean advantage of a completion over every subset of k that holds it, where a subset is
+    right if one of its completions is, and subsets are centred and divided by their std.
+
+    .. math::
+        A_i = \frac{1 - \bar R - 1[r_i \le 0]\binom{G-c-1}{k-1}\big/\binom{G-1}{k-1}}
+        {\sqrt{\bar R (1 - \bar R)}},\qquad \bar R = 1 - \binom{G-c}{k}\Big/\binom{G}{k}
+
+    with c right completions of G. 0 where every subset is right, or none.
+
+    Raises:
+        ValueError: a group has fewer than k scored rows.
+
+    Source: Pass@k training (arXiv 2508.10751), its analytical form; the authors' code adds 1e-6 to
+    the std.
+    """
+    size, correct = _sizes_for_k(reward, group, counted, k)
+    wrong = (size - correct).clamp(min=0)
+    fail = (_log_binomial(wrong, k) - _log_binomial(size, k)).exp()
+    without = (_log_binomial(wrong - 1, k - 1) - _log_binomial(size - 1, k - 1)).exp()
+    right = (reward > 0) & counted
+    spread = (fail * (1 - fail)).clamp(min=0).sqrt()
+    deviation = fail - torch.where(right, 0.0, without)
+    live = counted & (spread > 0)
+    return torch.where(live, deviation / torch.where(live, spread, 1.0), 0.0)
+
+
+def _sizes_for_k(reward: Tensor, group: Tensor, counted: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """``[N]`` scored and right completions of each prompt; the first at least k where there are
+    none.
+
+    Raises:
+        ValueError: a group has fewer than k scored rows.
+    """
     size = groups.size(group, counted).to(reward.dtype)
     too_small = (size > 0) & (size < k)
     if too_small.any():
         raise ValueError(
             f"a group has {int(size[too_small][0])} scored completions but pass@k has k = {k}: "
-            "expected at "
-            "least k scored completions per prompt. Sample more, or lower k."
+            "expected at least k scored completions per prompt. Sample more, or lower k."
         )
     right = (reward > 0) & counted
-    correct = groups.size(group, right).to(reward.dtype)
-    others = size.clamp(min=k) - 1  # a group without a score has advantage 0 whatever stands here
-    log_wrong = _log_binomial(others - correct, k - 1) - _log_binomial(others, k - 1)
-    return torch.where(right, float(k), k * (1 - log_wrong.exp()))
+    return size.clamp(min=k), groups.size(group, right).to(reward.dtype)
+
+
+@formula(
+    r"<positive>\,1[r_i>0]-1[r_i\le 0]",
+    "<positive> if right, else -1",
+    label="right and wrong apart",
+    numbers=lambda n: f"{n.s.positive:g}" if n.r > 0 else "-1",
+)
+def right_and_wrong(reward: Tensor, *, positive: float) -> Tensor:
+    r"""No baseline: every right completion counts ``positive``, every wrong one -1.
+
+    .. math:: A_i = \lambda\,1[r_i > 0] - 1[r_i \le 0]
+
+    λ = 0 learns from wrong answers alone; a prompt without a right answer is pushed too.
+
+    Source: negative-sample reinforcement (arXiv 2506.01347): NSR has λ = 0, W-REINFORCE 0.1.
+    """
+    return torch.full_like(reward, -1.0).masked_fill(reward > 0, positive)
+
+
+def _teacher(n: Numbers) -> str:
+    old = n.inputs["old_logp"]
+    wrote = n.inputs["logp"] if old is None else old
+    return f"{short(n.inputs['ref_logp'][n.i, n.t])} - {short(wrote[n.i, n.t])}"
+
+
+@formula(
+    r"\log\pi_{ref}(o_{it})-\log\pi_{old}(o_{it})",
+    "log π_teacher - log π_old, token by token",
+    label="log-ratio to a teacher",
+    numbers=_teacher,
+)
+def teacher_log_ratio(
+    logp: Tensor, ref_logp: Tensor, mask: Tensor, old_logp: Tensor | None = None
+) -> Tensor:
+    r"""On-policy distillation: a token is good where the teacher finds it more likely. Rewards are
+    not read.
+
+    .. math:: A_{it} = \log\pi_{teacher}(o_{it}) - \log\pi_{old}(o_{it})
+
+    The teacher stands in ``ref_logp``. On policy π_old is the policy itself, and the expected push
+    is that of the reverse KL to the teacher without the tokens that follow (discount 0).
+
+    Returns:
+        ``[N, T]``.
+
+    Source: on-policy distillation, Lu 2025 (Thinking Machines); GKD (arXiv 2306.13649).
+    """
+    wrote = logp if old_logp is None else old_logp
+    return torch.where(mask, ref_logp - wrote, 0.0).detach()
 
 
 def _log_binomial(n: Tensor, k: int) -> Tensor:

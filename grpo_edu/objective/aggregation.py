@@ -105,7 +105,7 @@ def step_token_mean(mask: Tensor) -> Tensor:
               1 1 1 1           1/6 1/6 1/6 1/6
 
     Source: what frameworks run under the name DAPO: TRL ``loss_type="dapo"``, verl ``token-mean``
-    (>= 0.7).
+    (>= 0.8).
     """
     return mask / _tokens(mask).sum().clamp(min=1)
 
@@ -162,7 +162,7 @@ def micro_batch_token_mean(mask: Tensor, micro_batch: Tensor) -> Tensor:
         mask: ``[N, T]`` bool, True on trained tokens.
         micro_batch: ``[N]`` integer, the micro-batch of each completion; M of them.
 
-    Source: TRL ``loss_type="bnpo"`` (PR 3256), verl ``token-mean`` up to 0.6.1, OpenRLHF up to
+    Source: TRL ``loss_type="bnpo"`` (PR 3256), verl ``token-mean`` up to 0.7.1, OpenRLHF up to
     0.10.2.
     """
     _, first = torch.unique(micro_batch, return_inverse=True)
@@ -240,7 +240,7 @@ def constant_sum(
 
     .. math:: W_{it} = \frac{m_{it}}{C}
 
-    Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm``, ROLL, open-instruct
+    Source: verl 0.4 to 0.7.0 ``seq-mean-token-sum-norm`` (in each micro-batch), ROLL, open-instruct
     ``loss_denominator=<number>``.
     """
     return mask / torch.tensor(
@@ -419,18 +419,72 @@ def per_micro_batch(
         average: divided by M (gradient accumulation) or not (gradients summed).
 
     Source: TRL ``loss_type="grpo"``, ``"dr_grpo"``, ``"luspo"``; oat; rlhf-book; summed: verl
-    ``loss_mode=geo_mean``.
+    ``loss_mode=geo_mean`` (>= 0.8).
     """
-    weight, numbers = (
-        torch.zeros(mask.shape, dtype=torch.float64, device=mask.device),
-        torch.unique(micro_batch),
-    )
-    everything = {"group": group, "max_new_tokens": max_new_tokens}
-    for number in numbers:
+    parts = torch.unique(micro_batch)
+    weight = _inside_each(mask, present, group, micro_batch, max_new_tokens, inner)
+    return weight / len(parts) if average else weight
+
+
+def _inside_each(
+    mask: Tensor,
+    present: Tensor,
+    group: Tensor,
+    micro_batch: Tensor,
+    max_new_tokens: int | None,
+    inner: Choice,
+) -> Tensor:
+    """``inner`` on each micro-batch by itself, as if it were the whole batch (M = 1)."""
+    weight = torch.zeros(mask.shape, dtype=torch.float64, device=mask.device)
+    alone = {"group": group, "max_new_tokens": max_new_tokens}
+    alone["micro_batch"] = torch.zeros_like(micro_batch)
+    for number in torch.unique(micro_batch):
         here = micro_batch == number
-        inputs = {**everything, "mask": mask & here[:, None], "present": present & here}
+        inputs = {**alone, "mask": mask & here[:, None], "present": present & here}
         weight = weight + axes.run(inner, inputs).double()
-    return weight / len(numbers) if average else weight
+    return weight
+
+
+def _row_share(n: Numbers) -> str:
+    rows = int((n.micro_batch == n.micro_batch[n.i]).sum())
+    return f"{rows}/{len(n.micro_batch)} · {short(n.W * len(n.micro_batch) / rows)}"
+
+
+@formula(
+    r"\frac{n_{b(i)}}{N}\,<inner>\ \text{(inside micro-batch } b(i) \text{ alone, } M = 1\text{)}",
+    "n_b/N · <inner> (inside micro-batch b alone, M = 1)",
+    label="micro-batches weighted by their rows",
+    numbers=_inside(_row_share),
+)
+def micro_batches_by_rows(
+    mask: Tensor,
+    present: Tensor,
+    group: Tensor,
+    micro_batch: Tensor,
+    max_new_tokens: int | None = None,
+    *,
+    inner: Choice,
+) -> Tensor:
+    r"""An aggregation that only sees its own micro-batch b; each micro-batch then weighs by its
+    share of the N rows.
+
+    .. math::
+        W_{it} = \frac{n_{b(i)}}{N}\,W^{inner}_{it}\big(\text{rows of } b(i)\big)
+
+    With a sequence mean inside, that is the step's 1/(N·|o|). With a token mean inside it is
+    (n_b/N)/Σ_{j in b}|o_j|: micro-batches filled up to a number of tokens hold many short or few
+    long completions, so a token among short ones weighs more.
+
+    Args:
+        mask, present, group, micro_batch, max_new_tokens: as everywhere.
+        inner: the aggregation inside a micro-batch.
+
+    Source: verl up to 0.7.1 with ``use_dynamic_bsz=True`` (``dp_actor.py``:
+    ``response_mask.shape[0] / ppo_mini_batch_size``).
+    """
+    rows = total(torch.ones(len(mask), dtype=torch.float64, device=mask.device), micro_batch)
+    weight = _inside_each(mask, present, group, micro_batch, max_new_tokens, inner)
+    return weight * (rows / len(mask))[:, None]
 
 
 def _padded_width(n: Numbers) -> str:

@@ -14,9 +14,10 @@ from typing import Annotated
 from ..checks import instance, shown
 from . import advantages as adv
 from . import aggregation as agg
+from . import corrections as cor
 from . import surrogates as sur
 from .filters import drop_dead_groups
-from .kl import k2, k3
+from .kl import k2, k2_old, k2_sequence, k3, kl_cov
 from .recipe import Recipe
 from .rewards import kl_in_token_reward
 
@@ -308,8 +309,178 @@ _AGGREGATIONS = [
     ),
 ]
 
+_TRUST_REGIONS = [
+    Recipe(
+        name="dppo_tv",
+        title="a trust region on the token's probability, not on its ratio",
+        paper="DPPO, 2026, arXiv 2602.04879 (binary total variation)",
+        defaults="delta 0.15, ratio capped to 20 as in verl; formula read in verl 0.9.1",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=sur.EXAMPLES["DPPO, total variation"],
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="dppo_kl",
+        title="a trust region on the KL of two outcomes, this token or another",
+        paper="DPPO, 2026, arXiv 2602.04879 (binary KL)",
+        defaults="delta 0.05, ratio capped to 20 as in verl; formula read in verl 0.9.1",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=sur.EXAMPLES["DPPO, KL"],
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="dro",
+        title="no ratio, half the squared log-ratio to the old policy as a penalty",
+        paper="Direct reward optimisation as in verl 0.9.1",
+        defaults="beta is the user's, 0.1 here",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=sur.reinforce,
+        kl=partial(k2_old, beta=0.1),
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="kimi",
+        title="mean reward as baseline, squared log-ratio of the whole completion as penalty",
+        paper="Kimi k1.5, 2025, arXiv 2501.12599, section 2.3.2",
+        defaults="tau is the user's, 0.1 here",
+        baseline=adv.group_mean,
+        surrogate=sur.reinforce,
+        kl=partial(k2_sequence, beta=0.1),
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="vespo",
+        title="a soft weight of the whole completion's likelihood ratio",
+        paper="VESPO, 2026, arXiv 2602.10693",
+        defaults="k 2 and 3, lambda 3 and 2; formula read in TRL 1.16",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=sur.EXAMPLES["VESPO"],
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="topr",
+        title="good completions without a ratio, bad ones with a truncated one",
+        paper="TOPR, Le Roux et al. 2025, arXiv 2503.14286",
+        defaults="ratio of bad completions clipped to [0, 1]",
+        baseline=adv.group_mean,
+        surrogate=sur.EXAMPLES["TOPR"],
+        aggregation=agg.sequence_sum,
+    ),
+    Recipe(
+        name="decoupled_ppo",
+        title="three policies: a weight for the sampler, a clip around the proximal policy",
+        paper="Hilton et al. 2021, arXiv 2110.00641; AReaL, Fu et al. 2025, arXiv 2505.24298",
+        defaults="eps 0.2; advantages of GRPO",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        correction=cor.importance_sampling,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="grpo(off_policy_mask)",
+        title="bad completions that the policy has left are masked",
+        paper="DeepSeek-V3.2, 2025, arXiv 2512.02556, Eq. 9",
+        defaults="delta 0.5 as TRL suggests; advantages of GRPO, the KL term left out",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        correction=partial(cor.off_policy_mask, delta=0.5),
+        aggregation=agg.sequence_mean,
+    ),
+]
+
+_CHOSEN_TOKENS = [
+    Recipe(
+        name="high_entropy",
+        title="only the fifth of the tokens with the highest entropy learns",
+        paper="Beyond the 80/20 rule, Wang et al. 2025, arXiv 2506.01939",
+        defaults="part 0.2, DAPO's clip; formula read in TRL 1.16",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP_HIGHER,
+        correction=partial(cor.high_entropy, part=0.2),
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="clip_cov",
+        title="the tokens that make the policy certain fastest get no gradient",
+        paper="Clip-Cov, Cui et al. 2025, arXiv 2505.22617",
+        defaults="bounds 1 and 5, part 0.0002; formula read in verl 0.9.1",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=CLIP,
+        correction=partial(cor.clip_cov, low=1.0, high=5.0, part=0.0002),
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="kl_cov",
+        title="the tokens that make the policy certain fastest get a penalty",
+        paper="KL-Cov, Cui et al. 2025, arXiv 2505.22617",
+        defaults="beta 1, part 0.0002, no clip; formula read in verl 0.9.1",
+        baseline=adv.group_mean,
+        scale=STD,
+        surrogate=sur.importance,
+        kl=partial(kl_cov, beta=1.0, part=0.0002),
+        aggregation=agg.step_token_mean,
+    ),
+]
+
+_MORE_ADVANTAGES = [
+    Recipe(
+        name="nsr",
+        title="right answers count a tenth of wrong ones, no baseline",
+        paper="W-REINFORCE, Zhu et al. 2025, arXiv 2506.01347",
+        defaults="lambda 0.1; 0 is the paper's NSR, wrong answers alone",
+        baseline=partial(adv.right_and_wrong, positive=0.1),
+        surrogate=CLIP,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="pass@k(training)",
+        title="the mean advantage over all subsets of k, a subset right if one answer is",
+        paper="Pass@k training, Chen et al. 2025, arXiv 2508.10751",
+        defaults="k is the user's, 2 here; formula read in the authors' code",
+        baseline=partial(adv.pass_at_k_training, k=2),
+        surrogate=CLIP_HIGHER,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="distillation",
+        title="on-policy distillation: the teacher's log-ratio is the advantage of each token",
+        paper="on-policy distillation, Lu 2025; GKD, Agarwal et al. 2023, arXiv 2306.13649",
+        defaults="the teacher stands in ref_logp; one update per rollout",
+        baseline=adv.teacher_log_ratio,
+        surrogate=sur.importance,
+        aggregation=agg.step_token_mean,
+    ),
+    Recipe(
+        name="vapo",
+        title="PPO with a value model and a GAE whose lambda grows with the length",
+        paper="VAPO, Yue et al. 2025, arXiv 2504.05118",
+        defaults="alpha 0.05, eps 0.2 and 0.28; without its likelihood term on right answers",
+        baseline=partial(adv.length_adaptive_gae, gamma=1.0, alpha=0.05),
+        surrogate=CLIP_HIGHER,
+        aggregation=agg.step_token_mean,
+    ),
+]
+
 RECIPES: dict[str, Recipe] = {
-    entry.name: entry for entry in (*_BASE, *_SEQUENCE_RATIO, *_GATES, *_ADVANTAGES, *_AGGREGATIONS)
+    entry.name: entry
+    for entry in (
+        *_BASE,
+        *_SEQUENCE_RATIO,
+        *_GATES,
+        *_ADVANTAGES,
+        *_AGGREGATIONS,
+        *_TRUST_REGIONS,
+        *_CHOSEN_TOKENS,
+        *_MORE_ADVANTAGES,
+    )
 }
 
 

@@ -26,8 +26,8 @@ class TakingPart(NamedTuple):
 def drop_dead_groups(
     mask: Tensor, present: Tensor, counted: Tensor, reward: Tensor, group: Tensor
 ) -> TakingPart:
-    """Prompts whose completions all got the same reward leave the batch: they count neither in N,
-    nor in P, nor in the tokens.
+    """Prompts whose completions all have the same reward leave the batch: they count neither in N,
+    nor in P, nor in the tokens. The reward is the shaped one.
 
     Drawing new prompts in their place is the sampling loop's work, not the objective's.
 
@@ -35,6 +35,24 @@ def drop_dead_groups(
     """
     live = ~groups.is_dead(reward, group, counted)
     return TakingPart(mask & live[:, None], present & live, counted)
+
+
+@formula(
+    r"\text{groups with } r^{\text{raw}}_i\ne r^{\text{raw}}_j",
+    "groups whose rewards differ before any shaping",
+    label="live groups only, by the raw reward",
+)
+def drop_raw_dead_groups(
+    mask: Tensor, present: Tensor, counted: Tensor, raw_reward: Tensor, group: Tensor
+) -> TakingPart:
+    """The same with the reward before any shaping.
+
+    A group that is wrong throughout leaves the batch, though an overlong penalty tells its rewards
+    apart.
+
+    Source: verl ``filter_groups.metric=acc`` (recipe/dapo/dapo_ray_trainer.py).
+    """
+    return drop_dead_groups(mask, present, counted, raw_reward, group)
 
 
 @formula(

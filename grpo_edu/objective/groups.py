@@ -59,3 +59,26 @@ def is_dead(x: Tensor, group: Tensor, keep: Tensor) -> Tensor:
 def size(group: Tensor, keep: Tensor) -> Tensor:
     """``[N]`` number of kept rows in each row's group."""
     return total(keep.to(torch.float64), group)
+
+
+def covariance(logp: Tensor, advantage: Tensor, mask: Tensor) -> Tensor:
+    r"""``[N, T]`` what a token adds to the covariance of advantage and log-probability.
+
+    .. math:: (A_{it} - \bar A)(\log\pi_{it} - \overline{\log\pi})
+
+    The means are over the trained tokens given; 0 under the mask. A large value: a push here makes
+    the policy more certain.
+    """
+    count = mask.sum().clamp(min=1)
+    lp = logp.detach()
+    deviation = [torch.where(mask, x - (x * mask).sum() / count, 0.0) for x in (advantage, lp)]
+    return deviation[0] * deviation[1]
+
+
+def largest(value: Tensor, among: Tensor, count: Tensor) -> Tensor:
+    """``[N, T]`` bool: the ``count`` largest entries of ``value`` among those where ``among`` is
+    True; of those that are equal to 12 decimals the earlier.
+    """
+    flat = torch.where(among, value.round(decimals=12), -torch.inf).reshape(-1)
+    rank = torch.argsort(torch.argsort(flat, descending=True, stable=True))
+    return (rank.reshape(value.shape) < count) & among

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from . import axes
+from . import axes, groups
 from .axes import Choice, formula
 from .numbers import Numbers, probability_ratio, short
 from .surrogates import LOG_RATIO_LIMIT, bounded_exp, limited, mean_of_tokens
@@ -258,3 +258,105 @@ def k2_gradient(logp: Tensor, ref_logp: Tensor, *, beta: float, value: Choice) -
         - pull.detach()
         + axes.run(partial(value, beta=beta), {"logp": logp, "ref_logp": ref_logp}).detach()
     )
+
+
+# --- penalties against the policy before the update -----------------------------------------------
+
+
+def k2_old_slope(logp: Tensor, old_logp: Tensor, *, beta: float) -> Tensor:
+    """``beta * log(π/π_old)``."""
+    return beta * (logp - old_logp)
+
+
+@formula(
+    r"<beta>\,\tfrac{1}{2}\Big(\log\frac{\pi_\theta}{\pi_{old}}\Big)^2",
+    "<beta>·½·log(π/π_old)²",
+    label="k2 to the old policy",
+    numbers=lambda n: _pull(n, f"({short(n.logp)} - {short(n.old)})"),
+)
+@slope(k2_old_slope, r"<beta>\,\log\frac{\pi_\theta}{\pi_{old}}")
+def k2_old(logp: Tensor, old_logp: Tensor, *, beta: float) -> Tensor:
+    r"""Half the squared log-ratio to the policy before the update, token by token.
+
+    .. math:: \beta\, \tfrac{1}{2} (\log\rho_{it})^2
+
+    No pull on policy: it grows as the updates of one batch move away.
+
+    Source: DRO; read in verl 0.9.1 ``loss_mode=dro``.
+    """
+    return beta * 0.5 * (logp - old_logp) ** 2
+
+
+def k2_sequence_slope(logp: Tensor, old_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    """``beta * Σ_t log(π/π_old)`` on every token: holds under a W that is uniform in a
+    completion."""
+    return beta * (logp - old_logp).sum(dim=1, keepdim=True).expand_as(logp) * mask
+
+
+@formula(
+    r"\frac{<beta>}{2\,|o_i|}\Big(\textstyle\sum_t\log\rho_{it}\Big)^2",
+    "<beta>/(2·|o_i|)·(Σ_t log ρ)²",
+    label="k2 of the sequence to the old policy",
+    numbers=lambda n: _pull(n, f"({short(n.log_ratios.sum())})"),
+)
+@slope(k2_sequence_slope, r"<beta>\textstyle\sum_t\log\rho_{it}")
+def k2_sequence(logp: Tensor, old_logp: Tensor, mask: Tensor, *, beta: float) -> Tensor:
+    r"""Half the squared log-ratio of the whole completion, laid on its tokens in equal parts.
+
+    .. math:: \sum_t k_{it} = \tfrac{\beta}{2} \Big(\sum_t \log\rho_{it}\Big)^2
+
+    Source: Kimi k1.5 (arXiv 2501.12599), §2.3.2: the τ-term of its gradient.
+    """
+    total = (logp - old_logp).sum(dim=1, keepdim=True)
+    return (0.5 * beta * total**2 / mask.sum(dim=1, keepdim=True).clamp(min=1)) * mask
+
+
+def _kl_cov_chosen(logp: Tensor, mask: Tensor, advantage: Tensor, part: float) -> Tensor:
+    """The tokens with the largest covariance, at least one; none where it is not positive."""
+    count = (mask.sum() * part).floor().clamp(min=1)
+    value = groups.covariance(logp, advantage, mask)
+    return groups.largest(value, mask & (value > 0), count)
+
+
+def kl_cov_slope(
+    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, beta: float, part: float
+) -> Tensor:
+    """``beta * sign(log π/π_old)`` on the chosen tokens."""
+    chosen = _kl_cov_chosen(logp, mask, advantage, part)
+    return beta * (logp - old_logp).sign() * chosen
+
+
+def _kl_cov_numbers(n: Numbers) -> str:
+    token = n.token
+    chosen = _kl_cov_chosen(token["logp"], token["mask"], token["advantage"], n.s.part)[n.i, n.t]
+    return _pull(n, f"sign({short(n.logp - n.old)})·{int(chosen)}")
+
+
+@formula(
+    r"<beta>\,\Big|\log\frac{\pi_\theta}{\pi_{old}}\Big|\ \text{(largest covariance, part }<part>)",
+    "<beta>·|log(π/π_old)| on the part <part> of the tokens with the largest covariance of A and "
+    "log π",
+    label="KL-Cov",
+    numbers=_kl_cov_numbers,
+)
+@slope(
+    kl_cov_slope,
+    r"<beta>\,\mathrm{sign}\log\frac{\pi_\theta}{\pi_{old}}\ \text{(chosen tokens)}",
+)
+def kl_cov(
+    logp: Tensor, old_logp: Tensor, mask: Tensor, advantage: Tensor, *, beta: float, part: float
+) -> Tensor:
+    r"""A penalty on the few tokens that make the policy certain fastest.
+
+    .. math:: \beta\,|\log\rho_{it}|\ \text{where}\
+        (A_{it}-\bar A)(\log\pi_{it}-\overline{\log\pi})\ \text{is among the largest}
+
+    The tokens are chosen among those that one backward pass sees, so the result depends on the
+    split into micro-batches. On policy every log-ratio is 0 and so is the pull.
+
+    Source: KL-Cov (arXiv 2505.22617); read in verl 0.9.1 ``loss_mode=kl_cov``
+    (``kl_cov_ratio=0.0002``, ``ppo_kl_coef=1``).
+    """
+    distance = logp - old_logp
+    chosen = _kl_cov_chosen(logp, mask, advantage, part)
+    return beta * distance * distance.sign() * chosen

@@ -24,8 +24,8 @@ def neutral_rollouts(
         recipe: its baseline decides whether there are step rewards.
 
     Returns:
-        ``[N, T]`` rollouts, T the longest length; ``ref_logp = logp``, value and greedy reward 0.5,
-        given advantage ``reward - 0.5``.
+        ``[N, T]`` rollouts, T the longest length; ``ref_logp = sampler_logp = logp``,
+        entropy, value and greedy reward 0.5, given advantage ``reward - 0.5``.
     """
     plain = Rollouts.from_lengths(lengths, rewards, group, max_new_tokens=max(lengths))
     last = plain.mask & (torch.arange(max(lengths)) == plain.lengths[:, None] - 1)
@@ -34,6 +34,8 @@ def neutral_rollouts(
     return replace(
         plain,
         ref_logp=plain.logp,
+        sampler_logp=plain.logp,
+        entropy=torch.full_like(plain.logp, 0.5),
         reward_parts=reward[:, None],
         token_reward=torch.where(last, reward[:, None], torch.nan) if needs_steps else None,
         value=torch.full_like(plain.logp, 0.5),

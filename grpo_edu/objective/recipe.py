@@ -213,7 +213,9 @@ class Recipe:
         """The KL term that these rollouts can have: None, with a warning, where ``ref_logp`` is
         missing.
         """
-        if self.kl is not None and rollouts.ref_logp is None:
+        if self.kl is None or "ref_logp" not in axes.inputs_of(self.kl):
+            return self.kl
+        if rollouts.ref_logp is None:
             self._tell_missing_reference(self.kl)
             return None
         return self.kl
@@ -254,6 +256,7 @@ class Recipe:
             "old_logp": logp.detach() if old is None else old,
             "ref_logp": live(rollouts.ref_logp),
             "sampler_logp": live(rollouts.sampler_logp),
+            "entropy": live(rollouts.entropy),
             "mask": mask,
             "advantage": plan.advantage.to(logp.dtype),
         }
@@ -278,6 +281,7 @@ class Recipe:
         return {
             **inputs,
             "reward": reward,
+            "raw_reward": reward,
             "counted": counted,
             "present": present,
             "micro_batch": micro_batch,

@@ -673,6 +673,320 @@ def sapo(
     return 4 / tau * torch.sigmoid(tau * (bounded_exp(logp - old_logp) - 1)) * advantage
 
 
+def importance_factors(logp: Tensor, old_logp: Tensor) -> Factors:
+    """The ratio, gate 1 on every token."""
+    return Factors(bounded_exp(logp - old_logp), _within(logp - old_logp))
+
+
+@formula(r"\rho_{it}A_{it}", "ρ·A", label="importance ratio")
+@surrogate(
+    importance_factors,
+    lambda s: "none: the ratio is never cut",
+    written=Written(r"\rho_{it}", TOKEN_RATIO, "1"),
+    ratio=_token_ratio,
+)
+def importance(logp: Tensor, old_logp: Tensor, advantage: Tensor) -> Tensor:
+    r"""The token ratio without a clip.
+
+    .. math:: f_{it} = \rho_{it} A_{it}
+
+    Source: the objective that PPO clips (arXiv 1707.06347), Eq. 6; KL-Cov (arXiv 2505.22617).
+    """
+    return bounded_exp(logp - old_logp) * advantage
+
+
+# --- trust regions on probabilities ---------------------------------------------------------------
+
+
+def _divergence_gate(
+    logp: Tensor, old_logp: Tensor, outside: Tensor, cap: float
+) -> tuple[Tensor, Tensor]:
+    """The ratio, and the gate of a detached ratio that is capped: 0 outside the trust region."""
+    ratio = bounded_exp(logp - old_logp)
+    return ratio, (limited(ratio, high=cap) / ratio).masked_fill(outside, 0.0)
+
+
+def dppo_tv_factors(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    delta_low: float,
+    delta_high: float,
+    cap: float,
+) -> Factors:
+    """Gate = capped ratio / ratio inside the trust region, 0 outside."""
+    moved = logp.exp() - old_logp.exp()
+    outside = torch.where(advantage > 0, moved > delta_high, moved < -delta_low)
+    return Factors(*_divergence_gate(logp, old_logp, outside, cap))
+
+
+def _capped_gate(n: Numbers) -> str:
+    """The gate of a detached, capped ratio, with its numbers."""
+    return "0" if n.gate == 0 else f"min({short(n.ratio)}, {n.s.cap:g})/{short(n.ratio)}"
+
+
+def _tv_reason(n: Numbers) -> str:
+    moved = math.exp(n.logp) - math.exp(n.old)
+    if n.advantage > 0:
+        verb = "above" if moved > n.s.delta_high else "not above"
+        bound = f"{n.s.delta_high:g}"
+    else:
+        verb = "below" if moved < -n.s.delta_low else "not below"
+        bound = f"-{n.s.delta_low:g}"
+    end = "gets no gradient" if n.gate == 0 else "keeps its gradient"
+    return f"Its probability moved by {short(moved)}, {verb} {bound}: the token {end}."
+
+
+@formula(
+    r"\mathrm{sg}\big[\min(\rho_{it},\,<cap>)\,1[\ldots]\big]A_{it}\,\log\pi_\theta(o_{it})",
+    "sg[min(ρ, <cap>)·1[π - π_old ≤ <delta_high> if A > 0, else ≥ -<delta_low>]]·A·log π",
+    label="DPPO, total variation",
+)
+@surrogate(
+    dppo_tv_factors,
+    lambda s: (
+        f"probability moved by at most {s['delta_high']:g} up and {s['delta_low']:g} down, "
+        f"ratio capped to {s['cap']:g}"
+    ),
+    written=Written(
+        r"\rho_{it}",
+        TOKEN_RATIO,
+        r"\begin{cases}0 & A_{it}>0,\ \pi_\theta-\pi_{old}><delta_high> \\ "
+        r"0 & A_{it}\le 0,\ \pi_\theta-\pi_{old}<-<delta_low> \\ "
+        r"\min(\rho_{it},\,<cap>)/\rho_{it} & \text{else}\end{cases}",
+    ),
+    ratio=_token_ratio,
+    gate=_capped_gate,
+    reason=_tv_reason,
+)
+def dppo_tv(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    delta_low: float,
+    delta_high: float,
+    cap: float,
+) -> Tensor:
+    r"""A trust region on the token's probability instead of its ratio: its total variation.
+
+    .. math::
+        f_{it} = \mathrm{sg}\big[\min(\rho_{it}, c)\,1[\pi - \pi_{old} \le \delta_{high}\ (A > 0),\
+        \pi - \pi_{old} \ge -\delta_{low}\ (A \le 0)]\big]\, A_{it} \log\pi_\theta(o_{it})
+
+    A rare token may multiply its probability freely, a common one may not move far: a clip on the
+    ratio does the reverse.
+
+    Source: DPPO (arXiv 2602.04879), the binary form; read in verl 0.9.1 ``loss_mode=dppo_tv``
+    (``clip_ratio_c=20``).
+    """
+    ratio, gate = dppo_tv_factors(
+        logp, old_logp, advantage, delta_low=delta_low, delta_high=delta_high, cap=cap
+    )
+    return (ratio * gate).detach() * advantage * logp
+
+
+def _binary_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
+    """KL of the old policy from the new, of the two outcomes "this token" and "another"."""
+    old, new = old_logp.exp(), logp.exp()
+    others = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
+    return old * (old_logp - logp) + (1 - old) * others
+
+
+def dppo_kl_factors(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    delta_low: float,
+    delta_high: float,
+    cap: float,
+) -> Factors:
+    """Gate = capped ratio / ratio inside the trust region, 0 outside."""
+    distance = _binary_kl(logp, old_logp)
+    too_high = (distance > delta_high) & (logp > old_logp)
+    too_low = (distance > delta_low) & (logp < old_logp)
+    outside = torch.where(advantage > 0, too_high, too_low)
+    return Factors(*_divergence_gate(logp, old_logp, outside, cap))
+
+
+@formula(
+    r"\mathrm{sg}\big[\min(\rho_{it},\,<cap>)\,1[\ldots]\big]A_{it}\,\log\pi_\theta(o_{it})",
+    "sg[min(ρ, <cap>)·1[binary KL ≤ <delta_high> if π rose and A > 0, ≤ <delta_low> if it fell and "
+    "A ≤ 0]]·A·log π",
+    label="DPPO, KL",
+)
+@surrogate(
+    dppo_kl_factors,
+    lambda s: (
+        f"binary KL at most {s['delta_high']:g} up and {s['delta_low']:g} down, ratio capped to "
+        f"{s['cap']:g}"
+    ),
+    written=Written(
+        r"\rho_{it}",
+        TOKEN_RATIO,
+        r"\begin{cases}0 & A_{it}>0,\ \rho_{it}>1,\ d_{it}><delta_high> \\ "
+        r"0 & A_{it}\le 0,\ \rho_{it}<1,\ d_{it}><delta_low> \\ "
+        r"\min(\rho_{it},\,<cap>)/\rho_{it} & \text{else}\end{cases}",
+    ),
+    ratio=_token_ratio,
+    gate=_capped_gate,
+)
+def dppo_kl(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    delta_low: float,
+    delta_high: float,
+    cap: float,
+) -> Tensor:
+    r"""A trust region on the KL of two outcomes, this token or another.
+
+    .. math::
+        d_{it} = \pi_{old}\log\frac{\pi_{old}}{\pi} + (1-\pi_{old})\log\frac{1-\pi_{old}}{1-\pi}
+
+    Cut where d exceeds its bound in the direction of the advantage.
+
+    Source: DPPO (arXiv 2602.04879); read in verl 0.9.1 ``loss_mode=dppo_kl``.
+    """
+    ratio, gate = dppo_kl_factors(
+        logp, old_logp, advantage, delta_low=delta_low, delta_high=delta_high, cap=cap
+    )
+    return (ratio * gate).detach() * advantage * logp
+
+
+# --- one detached weight for the whole completion -------------------------------------------------
+
+
+def _product_of_ratios(logp: Tensor, old_logp: Tensor) -> Tensor:
+    """``[N, T]`` the likelihood ratio of each completion, detached."""
+    total = (logp - old_logp).sum(dim=1, keepdim=True).detach()
+    return bounded_exp(total).expand_as(logp)
+
+
+def vespo_factors(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    k_pos: float,
+    lam_pos: float,
+    k_neg: float,
+    lam_neg: float,
+) -> Factors:
+    """Ratio w, gate = φ(w)/w = w^(k-1)·exp(λ(1-w))."""
+    w = _product_of_ratios(logp, old_logp)
+    k = torch.full_like(w, k_neg).masked_fill(advantage >= 0, k_pos)
+    lam = torch.full_like(w, lam_neg).masked_fill(advantage >= 0, lam_pos)
+    return Factors(w, w ** (k - 1) * (lam * (1 - w)).exp())
+
+
+def _vespo_gate(n: Numbers) -> str:
+    k, lam = (n.s.k_pos, n.s.lam_pos) if n.advantage >= 0 else (n.s.k_neg, n.s.lam_neg)
+    return f"{short(n.ratio)}**({k:g} - 1)·exp({lam:g}·(1 - {short(n.ratio)}))"
+
+
+@formula(
+    r"\mathrm{sg}\big[w_i^{k}e^{\lambda(1-w_i)}\big]A_{it}\,\log\pi_\theta(o_{it}),\quad "
+    r"w_i=\textstyle\prod_t\rho_{it}",
+    "sg[w^k·exp(λ(1-w))]·A·log π, w = Π_t ρ, k = <k_pos>, λ = <lam_pos> for A ≥ 0 else <k_neg>, "
+    "<lam_neg>",
+    label="VESPO",
+)
+@surrogate(
+    vespo_factors,
+    lambda s: (
+        f"soft weight of the whole completion, k {s['k_pos']:g} and {s['k_neg']:g}, lambda "
+        f"{s['lam_pos']:g} and {s['lam_neg']:g}"
+    ),
+    written=Written(
+        "w_i",
+        r"\textstyle\prod_t\rho_{it}",
+        r"w_i^{k-1}e^{\lambda(1-w_i)},\ (k,\lambda)=(<k_pos>,<lam_pos>)\ (A_{it}\ge 0),\ "
+        r"(<k_neg>,<lam_neg>)\ (A_{it}<0)",
+        "w = Π_t ρ",
+    ),
+    ratio=_product,
+    gate=_vespo_gate,
+)
+def vespo(
+    logp: Tensor,
+    old_logp: Tensor,
+    advantage: Tensor,
+    *,
+    k_pos: float,
+    lam_pos: float,
+    k_neg: float,
+    lam_neg: float,
+) -> Tensor:
+    r"""A soft weight of the whole completion's likelihood ratio, 1 on policy, detached.
+
+    .. math::
+        f_{it} = \mathrm{sg}\big[w_i^{k} e^{\lambda (1 - w_i)}\big] A_{it} \log\pi_\theta(o_{it}),
+        \quad w_i = \prod_t \rho_{it}
+
+    It falls to 0 on both sides of w = k/λ; k and λ depend on the sign of the advantage.
+
+    Source: VESPO (arXiv 2602.10693); read in TRL 1.16 ``loss_type="vespo"`` (k 2 and 3, λ 3 and 2).
+    """
+    w, gate = vespo_factors(
+        logp, old_logp, advantage, k_pos=k_pos, lam_pos=lam_pos, k_neg=k_neg, lam_neg=lam_neg
+    )
+    return w * gate * advantage * logp
+
+
+def topr_factors(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, cap: float) -> Factors:
+    """Good completions: ratio and gate 1. Bad ones: ratio w, gate = min(w, cap)/w."""
+    w = _product_of_ratios(logp, old_logp)
+    bad = advantage < 0
+    gate = (limited(w, high=cap) / w).masked_fill(~bad, 1.0)
+    return Factors(w.masked_fill(~bad, 1.0), gate)
+
+
+def _topr_ratio(n: Numbers) -> str:
+    return _product(n) if n.advantage < 0 else "1"
+
+
+def _topr_gate(n: Numbers) -> str:
+    return f"min({short(n.ratio)}, {n.s.cap:g})/{short(n.ratio)}" if n.advantage < 0 else "1"
+
+
+@formula(
+    r"\mathrm{sg}[c_i]\,A_{it}\,\log\pi_\theta(o_{it}),\quad c_i=1\ (A_{it}\ge 0),\ "
+    r"\min(w_i,\,<cap>)\ \text{else},\ w_i=\textstyle\prod_t\rho_{it}",
+    "A·log π for A ≥ 0; sg[min(w, <cap>)]·A·log π for A < 0, w = Π_t ρ",
+    label="TOPR",
+)
+@surrogate(
+    topr_factors,
+    lambda s: f"A ≥ 0: no ratio; A < 0: product of ratios, at most {s['cap']:g}, detached",
+    written=Written(
+        "w_i",
+        r"\begin{cases}\prod_t\rho_{it} & A_{it}<0 \\ 1 & \text{else}\end{cases}",
+        r"\min(w_i,\,<cap>)/w_i",
+        "w = Π_t ρ for A < 0, else 1",
+    ),
+    ratio=_topr_ratio,
+    gate=_topr_gate,
+)
+def topr(logp: Tensor, old_logp: Tensor, advantage: Tensor, *, cap: float) -> Tensor:
+    r"""Good completions are imitated without a ratio, bad ones with the truncated likelihood ratio.
+
+    .. math::
+        f_{it} = A_{it}\log\pi_\theta(o_{it})\ (A \ge 0),\qquad
+        f_{it} = \mathrm{sg}[\min(\textstyle\prod_t\rho_{it}, c)]\,A_{it}\log\pi_\theta(o_{it})\
+        (A < 0)
+
+    A bad completion that has become unlikely is no longer pushed down.
+
+    Source: TOPR (arXiv 2503.14286), the importance ratio of negatives clipped to [0, 1].
+    """
+    ratio, gate = topr_factors(logp, old_logp, advantage, cap=cap)
+    return ratio * gate * advantage * logp
+
+
 # Every surrogate by its label, with the settings that its paper or framework prints.
 EXAMPLES: dict[str, Choice] = {
     function.label: partial(function, **settings)
@@ -686,5 +1000,10 @@ EXAMPLES: dict[str, Choice] = {
         (gmpo, {"eps_low": 0.4, "eps_high": 0.4}),
         (cispo, {"low": 0.0, "high": 5.0}),
         (sapo, {"tau_pos": 1.0, "tau_neg": 1.05}),
+        (importance, {}),
+        (dppo_tv, {"delta_low": 0.15, "delta_high": 0.15, "cap": 20.0}),
+        (dppo_kl, {"delta_low": 0.05, "delta_high": 0.05, "cap": 20.0}),
+        (vespo, {"k_pos": 2.0, "lam_pos": 3.0, "k_neg": 3.0, "lam_neg": 2.0}),
+        (topr, {"cap": 1.0}),
     )
 }

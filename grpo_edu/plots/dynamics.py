@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.axes import Axes
 
 from ..statistics import intervals
 from .intervals import draw_band
 from .style import (
-    GREY,
     WIDTH,
     Look,
     Picture,
@@ -33,30 +32,25 @@ class Measure(NamedTuple):
     heading: str
     unit: str
     is_share: bool = False
-    has_band: bool = True
 
 
-PASS_RATE = Measure("pass rate", "probability", True)
+PASS_RATE = Measure("pass rate", "share of right answers", True)
 LENGTHS = {
     "pass_rate": PASS_RATE,
     "length_right": Measure("length of right answers", "expected tokens"),
     "length_wrong": Measure("length of wrong answers", "expected tokens"),
-    "stop_gap": Measure("stop logit, right minus wrong", "above 0: wrong ones run on"),
 }
 CLIPS = {
     "entropy": Measure("entropy of the policy", "nats, mean over prompts"),
     "pass_rate": PASS_RATE,
-    "clip_up": Measure("tokens stopped from rising", "share of tokens", True),
-    "prob_up_clipped": Measure(
-        "how probable those tokens were", "probability (grey: all)", True, False
-    ),
+    "clip_up": Measure("tokens stopped by the clip", "share of tokens", True),
 }
 
 
 @picture
 def length_dynamics(table: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Pass rate, lengths given the branch, and the stop-logit gap against training steps, one line
-    per recipe.
+    """Pass rate and the lengths of right and of wrong answers against training steps, one line per
+    recipe.
 
     Args:
         table: of ``stopping.train``, ``overlong`` or ``flow`` (which is exact, and has no band).
@@ -111,17 +105,13 @@ def difficulty_progress(table: pd.DataFrame, *, title: str | None = None) -> Pic
 
 @picture
 def clip_entropy(table: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Entropy, pass rate, share of up-clipped tokens and their probability against rollouts, one
-    line per recipe.
+    """Entropy, pass rate and share of up-clipped tokens against rollouts, one line per recipe.
 
     Args:
         table: of ``arms.train``.
         title: the sentence to take home; None: where each recipe's entropy ends.
     """
     figure = _panels(table, CLIPS)
-    sampled: Any = table.groupby("step")["prob_sampled"].mean()
-    figure.axes[3].plot(sampled, color=GREY, linestyle=":")
-    figure.axes[3].set_ylim(-0.02, 1.02)
     ends = intervals(_end(table), "entropy", by=["recipe"])
     parts = ", ".join(
         f"{mean:.3f} ({look(str(name)).label})"
@@ -141,7 +131,8 @@ def _exact(table: pd.DataFrame) -> bool:
 
 
 def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
-    """One panel per column, two beside each other, one legend, and the level of evidence."""
+    """One panel per column, three in one row or two beside each other, lines named in each, and
+    the level of evidence."""
     missing = [
         name for name in ("recipe", "seed", "step", "reward", *measures) if name not in table
     ]
@@ -150,22 +141,23 @@ def _panels(table: pd.DataFrame, measures: Mapping[str, Measure]) -> Picture:
             f"the table has no column {', '.join(missing)}: expected the table that the toy of "
             "this picture returns."
         )
-    rows = (len(measures) + 1) // 2
-    figure = new_figure(WIDTH, 1.0 + 2.2 * rows)
-    axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
+    columns = 3 if len(measures) == 3 else 2
+    rows = -(-len(measures) // columns)
+    figure = new_figure(WIDTH, 1.5 + 2.2 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
     names = list(dict.fromkeys(table["recipe"]))
     for axis, (column, measure) in zip(axes, measures.items(), strict=False):
-        draw_lines(axis, table, column, names, band=measure.has_band)
+        draw_lines(axis, table, column, names)
         axis.set(title=measure.heading, ylabel=measure.unit)
         if measure.is_share:
             low, high = axis.get_ylim()
             axis.set_ylim(max(low, -0.02), min(max(high, 0.05), 1.02))
     for axis in axes[len(measures) :]:
         axis.set_axis_off()
-    for axis in axes[max(0, len(measures) - 2) : len(measures)]:
-        axis.set_xlabel("training step (rollouts)")
+    for axis in axes[max(0, len(measures) - columns) : len(measures)]:
+        axis.set_xlabel("training step")
         axis.tick_params(labelbottom=True)
-    for axis in axes[1 : len(measures) : 2]:
+    for axis in axes[: len(measures)]:
         name_ends(axis)
     seeds = table["seed"].nunique()
     evidence(
@@ -182,7 +174,6 @@ def draw_lines(
     names: Sequence[str],
     *,
     looks: Mapping[str, Look] | None = None,
-    band: bool = True,
 ) -> None:
     """Mean over seeds and its 95 % band on the given axes; colour and marker are those of the
     recipes in ``names``, unless ``looks`` has others.
@@ -194,9 +185,6 @@ def draw_lines(
     for i, name in enumerate(names):
         line = summary.loc[summary["recipe"] == name]
         label, colour, marker = (looks or {}).get(name) or look(name, i)
-        if not band:
-            axis.plot(line["step"], line["mean"], color=colour, linewidth=1.2)
-            continue
         draw_band(
             axis,
             line["step"],

@@ -33,8 +33,10 @@ def draw_intervals(
     place: str,
     kind: str,
     looks: Mapping[str, Look] | None = None,
+    form: str = ".1f",
 ) -> None:
-    """Means with intervals, one row per value of ``place``, one colour and marker per ``kind``.
+    """Means with intervals and the mean in figures, one row per value of ``place``, one colour and
+    marker per ``kind``; the first row names the kinds.
 
     Args:
         axis: drawn on.
@@ -42,13 +44,15 @@ def draw_intervals(
         place: the column that decides the row.
         kind: the column that decides the look.
         looks: by kind; None: the look of the recipe of this name.
+        form: how a mean is written.
     """
     places = list(dict.fromkeys(rows[place]))
     kinds = list(dict.fromkeys(rows[kind]))
     for i, name in enumerate(kinds):
         part = rows[rows[kind] == name]
         style = (looks or {}).get(name) or look(str(name), i)
-        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.18 for p in part[place]]
+        apart = min(0.3, 0.8 / len(kinds))
+        y = [places.index(p) + (i - (len(kinds) - 1) / 2) * apart for p in part[place]]
         axis.errorbar(
             part["mean"],
             y,
@@ -57,8 +61,13 @@ def draw_intervals(
             fmt=style.marker,
             markersize=6,
             capsize=2,
-            label=style.label,
         )
+        for at, mean, high in zip(y, part["mean"], part["high"], strict=True):
+            text = f"{mean:{form}}".replace("-", "−")
+            if at < 0.5 and style.label:
+                text = f"{text}  {style.label}"
+            how: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
+            axis.annotate(text, (high, at), (7, 0), color=style.colour, fontsize=8.5, **how)
     rule(axis, vertical=True)
     axis.set_yticks(range(len(places)), [look(str(name)).label for name in places])
     axis.set_ylim(len(places) - 0.5, -0.5)

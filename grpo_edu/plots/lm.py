@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from ..lm.analysis import LAST
 from ..statistics import intervals
-from .intervals import draw_band
+from .intervals import draw_band, draw_intervals
 from .style import (
     RECIPES,
     RIGHT,
@@ -41,6 +41,7 @@ ARMS = {
     "control: grpo": Look("control, GRPO", SERIES[3], "P"),
     "control: dr_grpo": Look("control, Dr. GRPO", SERIES[4], "P"),
 }
+NAMES = {name: of.label for name, of in ARMS.items()}
 BAND = 0.15  # opacity
 
 
@@ -50,22 +51,22 @@ def _arm(name: str) -> Look:
 
 @picture
 def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Lengths given right and wrong, the gap over training, and where each run of each arm ended.
+    """Lengths given right and wrong over training, and where each run of each arm ended.
 
     Args:
         runs: ``analysis.curves``; any number of arms, at least one.
         ends: ``analysis.ends``, with further arms such as the control where there are any.
         title: the sentence to take home.
     """
-    figure = new_figure(WIDTH, 7.4)
-    above, (curves, ends_panel) = figure.subplots(2, 2, height_ratios=[1, 1.2])
+    figure = new_figure(WIDTH, 6.6)
+    grid = figure.add_gridspec(2, 2, height_ratios=[1, 1.3])
+    first = figure.add_subplot(grid[0, 0])
+    above = (first, figure.add_subplot(grid[0, 1], sharey=first))
     shown = [arm for arm in ("grpo", "dr_grpo") if arm in set(runs["arm"])] or [runs["arm"].iloc[0]]
     for axis, arm in zip(above, shown, strict=False):
         _lengths(axis, runs.loc[runs["arm"] == arm], _arm(arm).label)
-    for axis in above:
-        axis.set_ylim(0, 50)
-    _gap_curves(curves, runs)
-    _gap_ends(ends_panel, ends)
+    first.set(ylim=(0, 45), ylabel="mean tokens of an answer")
+    _gap_ends(figure.add_subplot(grid[1, :]), ends)
     seeds = runs["seed"].nunique()
     warm = runs["warm"].nunique()
     fewer = ends.groupby("arm", sort=False)["seed"].nunique().loc[lambda count: count < seeds]
@@ -74,9 +75,8 @@ def lab_lengths(runs: pd.DataFrame, ends: pd.DataFrame, *, title: str | None = N
     evidence(
         figure,
         f"observed: a model of 161,600 parameters in a lab task, {seeds} seeds x {warm} warm "
-        f"starts, 95 % interval; solid and filled: first warm start; "
-        f"within levels: mean over the levels of the task; placebo: shuffled rewards; "
-        f"control: filler before the answer{apart}",
+        f"starts, 95 % interval; second warm start: dashed and hollow; lengths compared within "
+        f"the levels of the task; control: length is drawn before right or wrong{apart}",
     )
     return figure
 
@@ -94,31 +94,12 @@ def _lengths(axis: Axes, rows: pd.DataFrame, heading: str) -> None:
             draw_band(axis, line["step"], line, alpha=BAND, markevery=3, **style)
             if i == 0:
                 name_line(axis, line["step"], line["mean"], side.label, side.colour)
-    axis.set(title=heading, xlabel="training step", ylabel="mean length, tokens")
-
-
-def _gap_curves(axis: Axes, runs: pd.DataFrame) -> None:
-    for k, arm in enumerate(dict.fromkeys(runs["arm"])):
-        line = intervals(runs.loc[runs["arm"] == arm], "gap", by=["step"])
-        style: dict[str, Any] = {
-            "color": _arm(arm).colour,
-            "marker": _arm(arm).marker,
-            "markevery": (k, 6),
-            "linewidth": 1.2,
-        }
-        draw_band(axis, line["step"], line, alpha=BAND, label=_arm(arm).label, **style)
-    rule(axis)
-    axis.set_ylim(top=1.35 * axis.get_ylim()[1])  # room for the legend
-    axis.legend(loc="upper left")
-    axis.set(
-        title="wrong minus right: mean of all runs of a loss",
-        xlabel="training step",
-        ylabel="tokens, within levels",
-    )
+    axis.set(title=heading, xlabel="training step")
 
 
 def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
-    """Every run as a dot, mean and interval over seeds of each warm start beside it."""
+    """Every run as a dot, mean and interval over seeds of each warm start, the mean of both in
+    figures."""
     names = [str(arm) for arm in dict.fromkeys(ends["arm"])]
     for place, arm in enumerate(names):
         for i, (_, part) in enumerate(ends.loc[ends["arm"] == arm].groupby("warm")):
@@ -133,8 +114,13 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
                 row = intervals(part, "gap", by=["arm"]).iloc[0]
                 axis.plot([row["low"], row["high"]], [y, y], color=style["color"])
                 axis.plot(row["mean"], y, marker, markersize=7, **style)
+        part = ends.loc[ends["arm"] == arm, "gap"]
+        text = f"{part.mean():.1f}".replace("-", "−")
+        axis.text(float(ends["gap"].to_numpy().max()) + 2, place, text, va="center", color=_arm(arm).colour)
     rule(axis, vertical=True)
-    axis.set(title=f"each run: mean of its last {LAST} steps", xlabel="tokens, within levels")
+    heading = "by how many tokens wrong answers are longer at the end: every run, mean at the right"
+    axis.set(title=heading, xlabel=f"tokens, mean of the last {LAST} steps")
+    axis.tick_params(axis="y", length=0)
     axis.set_yticks(range(len(names)), [_arm(name).label for name in names])
     for label, name in zip(axis.get_yticklabels(), names, strict=True):
         label.set_color(_arm(name).colour)
@@ -143,42 +129,30 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
 
 @picture
 def token_efficiency(runs: pd.DataFrame, *, title: str | None = None) -> Picture:
-    """Pass rate against tokens sampled, and the lengths of right, wrong and all answers at the end.
+    """Pass rate at the end, tokens sampled, and the lengths of right, wrong and all answers, one
+    row per arm.
 
     Args:
         runs: ``analysis.curves`` of runs whose reward can rise.
         title: the sentence to take home.
     """
     figure = new_figure(WIDTH, 4.2)
-    left, right = figure.subplots(1, 2)
-    arms = list(dict.fromkeys(runs["arm"]))
-    for k, arm in enumerate(arms):
-        part = runs.loc[runs["arm"] == arm]
-        line = intervals(part, "pass_rate", by=["step"])
-        tokens = part.groupby("step")["tokens"].mean().to_numpy() / 1000
-        style: dict[str, Any] = {
-            "color": _arm(arm).colour,
-            "marker": _arm(arm).marker,
-            "markevery": (k, 5),
-            "linewidth": 1.2,
-        }
-        draw_band(left, tokens, line, alpha=BAND, **style)
-    last = runs.loc[runs["step"] == runs["step"].max()]
-    sides = (RIGHT, Look("all", ink(), "|"), WRONG)
-    for k, side in enumerate(sides):
-        column = "length" if side.label == "all" else f"length_{side.label}"
-        rows = intervals(last, column, by=["arm"])
-        error = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
-        style: dict[str, Any] = {"color": side.colour, "fmt": side.marker, "capsize": 2}
-        y = [place + 0.22 * (k - 1) for place in range(len(arms))]
-        right.errorbar(rows["mean"], y, xerr=error, label=side.label, **style)
-    right.set_yticks(range(len(arms)), [_arm(arm).label for arm in arms])
-    for label, arm in zip(right.get_yticklabels(), arms, strict=True):
-        label.set_color(_arm(arm).colour)
-    right.invert_yaxis()
-    right.legend(loc="lower right")
-    left.set(xlabel="tokens sampled so far, thousands", title="pass rate (colours as at the right)")
-    right.set(xlabel="mean tokens of an answer", title="length at the end")
+    panels = figure.subplots(1, 3, sharey=True, width_ratios=[1, 1, 2])
+    last = runs.loc[runs["step"] == runs["step"].max()].assign(tokens=runs["tokens"] / 1000)
+    whole = Look("", ink(), "D")
+    sides = {"length_right": RIGHT, "length": whole._replace(label="all"), "length_wrong": WRONG}
+    for axis, heading, columns, form in (
+        (panels[0], "pass rate", {"pass_rate": whole}, ".2f"),
+        (panels[1], "thousand tokens", {"tokens": whole}, ".0f"),
+        (panels[2], "mean tokens of an answer", sides, ".1f"),
+    ):
+        parts = last.melt("arm", list(columns), "kind", "value")
+        rows = intervals(parts, "value", by=["arm", "kind"]).replace({"arm": NAMES})
+        draw_intervals(axis, rows, "arm", "kind", columns, form)
+        axis.set_title(heading)
+    panels[0].set_xlim(0, 1)
+    panels[1].set_xlim(0, 200)
+    panels[2].set_xlim(0, 57)
     headline(figure, title or "Pass rate and the tokens it took")
     seeds = runs["seed"].nunique()
     evidence(figure, f"observed: lab task with learnable errors, {seeds} seeds, 95 % interval")
@@ -198,8 +172,8 @@ def difficulty_gradients(norms: pd.DataFrame, *, title: str | None = None) -> Pi
     figure = new_figure(WIDTH, 3.9)
     panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
     scales = {
-        "norm_std": RECIPES["grpo"]._replace(label="with std"),
-        "norm_none": RECIPES["dr_grpo"]._replace(label="without"),
+        "norm_std": RECIPES["grpo"]._replace(label="divided by\nthe std"),
+        "norm_none": RECIPES["dr_grpo"]._replace(label="not\ndivided"),
     }
     for axis, size in zip(panels, sizes, strict=True):
         for scale, of in scales.items():
@@ -208,9 +182,10 @@ def difficulty_gradients(norms: pd.DataFrame, *, title: str | None = None) -> Pi
             if size == sizes[-1]:
                 name_line(axis, line["share"], line["mean"], of.label, of.colour)
         rule(axis, 1)
-        axis.set(title=f"G = {size}", xlabel="share of right answers", xticks=[0.125, 0.5, 0.875])
+        heading = f"groups of {size} answers"
+        axis.set(title=heading, xlabel="share of right answers", xticks=[0.125, 0.5, 0.875])
         axis.set_xticklabels(["⅛", "½", "⅞"])
-    panels[0].set(ylabel="gradient norm, half right = 1", ylim=(0, None))
+    panels[0].set(ylabel="gradient (half right = 1)", ylim=(0, None))
     headline(figure, title or "Division by the std raises the groups at both ends")
     evidence(figure, "observed at the warm starts, 95 % interval over runs")
     return figure

@@ -178,9 +178,13 @@ class Picture(Figure):
 
     def draw(self, renderer: Any) -> None:
         """Lay out, then place what depends on the layout, then draw."""
+        edge = 0.01
         if engine := self.get_layout_engine():
             engine.execute(self)
-        edge = min((axis.get_position().x0 for axis in self.axes[:1]), default=0.01)
+            edge = min((axis.get_position().x0 for axis in self.axes[:1]), default=edge)
+            if foot := getattr(self, "_supxlabel", None):
+                foot.set_text(_foot(self, foot.get_text(), edge))
+                engine.execute(self)
         for text in (getattr(self, "_suptitle", None), getattr(self, "_supxlabel", None)):
             if text is not None:
                 room = 0.99 - text.get_window_extent(renderer).width / self.bbox.width
@@ -248,11 +252,14 @@ def headline(figure: Figure, text: str) -> None:
 def evidence(figure: Figure, text: str) -> None:
     """Write the level of evidence under the picture: "exact", "simulated, 16 seeds, 95 % interval",
     "observed, …"."""
-    letters = int(figure.get_figwidth() * 72 / (0.55 * SMALLEST))
-    lines = [part for line in text.split("\n") for part in textwrap.wrap(line, letters)]
-    figure.supxlabel(
-        "\n".join(lines), x=0.01, ha="left", fontsize=SMALLEST, color=quiet(), fontweight="normal"
-    )
+    style: dict[str, Any] = {"fontsize": SMALLEST, "color": quiet(), "fontweight": "normal"}
+    figure.supxlabel(_foot(figure, text), x=0.01, ha="left", **style)
+
+
+def _foot(figure: Figure, text: str, left: float = 0.0) -> str:
+    """A text in lines that fit at the right of ``left``, a fraction of the width."""
+    letters = int((1 - left) * figure.get_figwidth() * 72 / (0.55 * SMALLEST))
+    return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False))
 
 
 def name_line(axis: Axes, x: Any, y: Any, text: str, colour: str) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # fields of Rollouts that no toy has
-ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "given_advantage")
+ABSENT = ("greedy_reward", "value", "token_reward", "sampler_logp", "entropy", "given_advantage")
 LogProbs = Callable[[Tensor, tuple[Tensor, ...]], Tensor]
 
 

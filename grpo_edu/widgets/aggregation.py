@@ -22,8 +22,18 @@ from ..rollouts import Rollouts
 from ..weights import split, token_weights
 from .base import Framed, script, spec, static, tr
 
-# a value model, step rewards and reward parts have no control here
-NOT_OFFERED = ("ppo", "ppo(gae)", "grpo(process)", "gdpo")
+# what these look at has no control here: values, step rewards, reward parts, a sampler,
+# entropies, a teacher
+NOT_OFFERED = (
+    "ppo",
+    "ppo(gae)",
+    "vapo",
+    "grpo(process)",
+    "gdpo",
+    "decoupled_ppo",
+    "high_entropy",
+    "distillation",
+)
 OFFERED = tuple(name for name in catalog.RECIPES if name not in NOT_OFFERED)
 
 
@@ -62,7 +72,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 def without_kl(recipe: Recipe) -> Recipe:
     """The recipe without what looks at a reference policy."""
     rewards = [shape for shape in recipe.rewards if "ref_logp" not in axes.inputs_of(shape)]
-    return replace(recipe, kl=None, rewards=tuple(rewards))
+    kl = recipe.kl if recipe.kl and "ref_logp" not in axes.inputs_of(recipe.kl) else None
+    return replace(recipe, kl=kl, rewards=tuple(rewards))
 
 
 def drawn_spec(recipe: Recipe) -> dict[str, Any]:

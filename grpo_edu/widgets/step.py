@@ -21,7 +21,8 @@ from ..weights import token_weights
 from .aggregation import OFFERED, drawn_spec, recipes_by_name, without_kl
 from .base import Explorer, script, static, tr
 
-NEEDS_MORE = ("remax",)  # a greedy answer has no control here
+# a greedy answer has no control here; these look at the probability of every token
+NEEDS_MORE = ("remax", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov")
 STEPPED = tuple(name for name in OFFERED if name not in NEEDS_MORE)
 
 

@@ -53,6 +53,9 @@ def batch_state(
         "new": filled(new, lengths, OLD),
         "ref": filled([], lengths, OLD),
         "sampler": filled([], lengths, OLD),
+        "entropy": [
+            [0.2 + 0.3 * ((3 * i + 2 * t) % 5) for t in range(k)] for i, k in enumerate(lengths)
+        ],
         "value": filled([], lengths, 0.5),
         "given": [[1.0 if r > 0 else -1.0] * k for r, k in zip(rewards, lengths, strict=True)],
         "step_rewards": [
@@ -107,6 +110,9 @@ BASELINES: dict[str, dict[str, str]] = {
     "process_supervision": {"baseline": "mean of the steps", "scale": "std of the steps"},
     "decoupled_rewards": {"baseline": "mean of each", "centred": "sum of scores"},
     "pass_at_k": {"baseline": "right answers"},
+    "pass_at_k_training": {"baseline": "right answers"},
+    "length_adaptive_gae": {"baseline": "value", "centred": "TD error"},
+    "right_and_wrong": {},
 }
 SCALES = {
     "group_std": "std",
@@ -134,8 +140,9 @@ INPUTS = {
     "given_advantage": "given",
     "ref_logp": "ref",
     "sampler_logp": "sampler",
+    "entropy": "entropy",
 }
-PER_TOKEN = ("old", "new", "ref", "sampler", "value", "given", "step_rewards")
+PER_TOKEN = ("old", "new", "ref", "sampler", "entropy", "value", "given", "step_rewards")
 BATCH = ("rewards", "group", "greedy", "parts", *PER_TOKEN)
 
 
@@ -154,7 +161,7 @@ def advantage_stages(recipe: Recipe) -> list[tuple[str, str, str]]:
     name = axes.function_of(recipe.baseline).__name__
     whole = formulas.advantage_latex(recipe)
     last = ("advantage", "advantage", lit(whole, ".*"))
-    if name == "given":
+    if name in ("given", "teacher_log_ratio"):
         return [last]
     baseline = axes.latex(recipe.baseline)
     scale = axes.latex(recipe.scale)
@@ -260,9 +267,10 @@ class Stepper(Framed):
         rewards, lengths: N rewards and N token counts, 1 to 12, in place of a preset.
         state: the other traits. ``old`` and ``new``: [N][T] probability of each token when it was
             written and now; ``group``: N prompt numbers; what some recipes need: ``ref`` and
-            ``sampler`` (probabilities), ``value`` (expected reward before each token), ``given``
-            (advantages), ``step_rewards`` (None where no step ends), each [N][T], ``greedy``
-            (rewards, N), ``parts`` ([N][K] rewards); ``max_new_tokens``: C of the constant;
+            ``sampler`` (probabilities), ``entropy`` (nats), ``value`` (expected reward before each
+            token), ``given`` (advantages), ``step_rewards`` (None where no step ends), each
+            [N][T], ``greedy`` (rewards, N), ``parts`` ([N][K] rewards); ``max_new_tokens``: C of
+            the constant;
             ``stage``: a key (``"advantage"``); ``token``: completion and position; ``compact``: for
             a frame of 680 x 520 pixels.
 
@@ -287,6 +295,7 @@ class Stepper(Framed):
     new = tr.List(tr.List(tr.Float(min=1e-6, max=1.0))).tag(sync=True)
     ref = tr.List(tr.List(tr.Float(min=1e-6, max=1.0))).tag(sync=True)
     sampler = tr.List(tr.List(tr.Float(min=1e-6, max=1.0))).tag(sync=True)
+    entropy = tr.List(tr.List(tr.Float(min=0.0))).tag(sync=True)
     value = tr.List(tr.List(tr.Float())).tag(sync=True)
     given = tr.List(tr.List(tr.Float())).tag(sync=True)
     step_rewards = tr.List(tr.List(tr.Float(allow_none=True))).tag(sync=True)

@@ -9,6 +9,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -284,10 +285,16 @@ def readable(rollouts: Rollouts) -> dict[str, Recipe]:
     """The recipes of the catalog that these rollouts have every field for; a KL term is left out
     where ``ref_logp`` is missing."""
     complete = {}
+    optional = ("old_logp", "ref_logp")  # without them: on policy, no KL term
+    names = [field.name for field in fields(rollouts) if field.name not in optional]
+    absent = [name for name in names if getattr(rollouts, name) is None]
     with warnings.catch_warnings():
         warnings.simplefilter("error", MissingReferenceWarning)
         for name, recipe in RECIPES.items():
-            loss = recipe if rollouts.ref_logp is not None else recipe.but(name, kl=None)
+            pulls = recipe.kl is not None and "ref_logp" in axes.inputs_of(recipe.kl)
+            loss = recipe.but(name, kl=None) if pulls and rollouts.ref_logp is None else recipe
+            if loss.lacking(absent):
+                continue
             try:
                 loss.plan(rollouts)
             except (ValueError, MissingReferenceWarning):

@@ -19,7 +19,22 @@ import pytest
 # functions import their loggers when they are called
 sys.modules.setdefault("loguru", MagicMock())
 SOURCES = Path(os.environ.get("GRPO_EDU_RELEASES", Path(__file__).parent / "sources"))
-REAL = ("torch", "math", "itertools", "numpy", "typing", "copy", "collections", "enum", "dataclasses", "functools", "collections.abc", "torch.distributed", "torch.nn", "torch.nn.functional")
+REAL = (
+    "torch",
+    "math",
+    "itertools",
+    "numpy",
+    "typing",
+    "copy",
+    "collections",
+    "enum",
+    "dataclasses",
+    "functools",
+    "collections.abc",
+    "torch.distributed",
+    "torch.nn",
+    "torch.nn.functional",
+)
 
 
 class Scope(dict):
@@ -47,7 +62,7 @@ def taken(release: str, file: str, *names: str, **given: Any) -> Scope:
     nodes = [node for name in names for node in nodes_named(tree, name)]
     module = ast.parse("from __future__ import annotations")
     module.body += [without_annotations(node) for node in nodes]
-    exec(compile(module, f"{release}/{file}", "exec"), scope)  # noqa: S102
+    exec(compile(module, f"{release}/{file}", "exec"), scope)
     return scope
 
 
@@ -62,7 +77,11 @@ def imports(tree: ast.Module) -> dict[str, Any]:
                 found[alias.asname or top.__name__] = module if alias.asname else top
         elif isinstance(node, ast.ImportFrom) and node.module in REAL and not node.level:
             module = importlib.import_module(node.module or "")
-            found |= {a.asname or a.name: getattr(module, a.name) for a in node.names if hasattr(module, a.name)}
+            found |= {
+                a.asname or a.name: getattr(module, a.name)
+                for a in node.names
+                if hasattr(module, a.name)
+            }
     return found
 
 
@@ -86,7 +105,12 @@ def name_of(node: ast.stmt) -> str:
 def without_annotations(node: ast.stmt) -> ast.stmt:
     """The same without decorators of its own project, which would need imports."""
     decorators = getattr(node, "decorator_list", [])
-    kept = [d for d in decorators if ast.unparse(d).split(".")[0].split("(")[0] in ("dataclass", "staticmethod", "classmethod", "property")]
+    kept = [
+        d
+        for d in decorators
+        if ast.unparse(d).split(".")[0].split("(")[0]
+        in ("dataclass", "staticmethod", "classmethod", "property")
+    ]
     if decorators:
         node.decorator_list = kept  # type: ignore[attr-defined]
     return node

@@ -17,7 +17,34 @@ from .openrlhf import step
 
 # The first and the last release of every range of a rule. (0.7.2 and 0.7.3 stop with an error
 # after the first step with a KL loss; 0.7.4 is the first that does not.)
-RELEASES = "0.6.0 0.6.1 0.6.3 0.6.4 0.7.0 0.7.1 0.7.4 0.8.0 0.8.2 0.8.4 0.8.5 0.8.6 0.8.8 0.8.9 0.9.0 0.9.1 0.9.2 0.9.3 0.9.4 0.9.10 0.10.0 0.10.2 0.10.3 0.10.4 0.11.0 0.11.2".split()
+RELEASES = [
+    "0.6.0",
+    "0.6.1",
+    "0.6.3",
+    "0.6.4",
+    "0.7.0",
+    "0.7.1",
+    "0.7.4",
+    "0.8.0",
+    "0.8.2",
+    "0.8.4",
+    "0.8.5",
+    "0.8.6",
+    "0.8.8",
+    "0.8.9",
+    "0.9.0",
+    "0.9.1",
+    "0.9.2",
+    "0.9.3",
+    "0.9.4",
+    "0.9.10",
+    "0.10.0",
+    "0.10.2",
+    "0.10.3",
+    "0.10.4",
+    "0.11.0",
+    "0.11.2",
+]
 NO_KL = {"kl_coef": 0.0}
 KL = {"use_kl_loss": True, "kl_coef": 0.1}
 IS = {"is_correction": True, **NO_KL}
@@ -64,7 +91,9 @@ def rollouts_for(version: str, seed: int, kind: str) -> Rollouts:
 @pytest.mark.parametrize("parts", ["one", "three equal", "unequal"])
 @pytest.mark.parametrize("seed", [3, 11])
 @pytest.mark.parametrize(("version", "name"), PAIRS)
-def test_the_gradient_is_what_the_table_says(version: str, name: str, seed: int, parts: str) -> None:
+def test_the_gradient_is_what_the_table_says(
+    version: str, name: str, seed: int, parts: str
+) -> None:
     options = CASES[name][0]
     rollouts = rollouts_for(version, seed + len(name), "real" if seed == 3 else "binary")
     micro_batch = {
@@ -75,6 +104,8 @@ def test_the_gradient_is_what_the_table_says(version: str, name: str, seed: int,
     leaf = rollouts.logp.clone().requires_grad_()
     theirs = torch.autograd.grad(step(version, options, rollouts, leaf, micro_batch), leaf)[0]
     recipe = recipe_of(framework("openrlhf"), options, version)
-    ours = torch.autograd.grad(recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf)[0]
+    ours = torch.autograd.grad(
+        recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf
+    )[0]
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
     assert theirs.abs().sum() > 0

@@ -9,7 +9,6 @@ import torch
 from batches import batch
 
 from grpo_edu import Rollouts
-from grpo_edu.frameworks.expressions import in_range
 from grpo_edu.frameworks.tables import fill_in, framework, recipe_of
 from grpo_edu.weights import split
 
@@ -138,7 +137,9 @@ def rollouts_for(who: str, name: str, seed: int) -> Rollouts:
 @pytest.mark.parametrize("parts", ["one", "three equal", "unequal"])
 @pytest.mark.parametrize("seed", [3, 11])
 @pytest.mark.parametrize(("who", "release", "name"), PAIRS)
-def test_the_gradient_is_what_the_table_says(who: str, release: str, name: str, seed: int, parts: str) -> None:
+def test_the_gradient_is_what_the_table_says(
+    who: str, release: str, name: str, seed: int, parts: str
+) -> None:
     if parts == "unequal" and (name in NEEDS_EQUAL_PARTS or who == "oat"):
         pytest.skip(f"{who} makes equal micro-batches")
     options = CASES[who][name]
@@ -159,7 +160,9 @@ def test_the_gradient_is_what_the_table_says(who: str, release: str, name: str, 
         torch.set_default_dtype(torch.float32)
     theirs = torch.autograd.grad(loss, leaf)[0]
     recipe = recipe_of(table, options, version)
-    ours = torch.autograd.grad(recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf)[0]
+    ours = torch.autograd.grad(
+        recipe.loss(rollouts.with_logp(leaf), micro_batch=micro_batch), leaf
+    )[0]
     tolerance = 1e-5 if name == "maxrl" and who == "skyrl" else 1e-6
     torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=1e-9)
     assert theirs.abs().sum() > 0

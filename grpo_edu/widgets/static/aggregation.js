@@ -162,6 +162,7 @@ function pushes(spec, s) {
       group: s.group,
       greedy: s.rewards.map(() => Number(s.greedy)),
       logRatio: s.lengths.map((_, i) => ratiosOf(s, i).map(Math.log)),
+      logOld: s.lengths.map((n) => Array(n).fill(Math.log(s.old))),
       limit: s.length_limit,
       micro: split(s.lengths.length, s.micro_batches),
     },
@@ -207,17 +208,21 @@ const columnsOf = (length) => Math.max(8, 8 * Math.ceil(length / 8));
 // One of 40 colours a side, so that many cells share one.
 const shade = (x, largest) => colour(Math.round((40 * x) / (largest || 1)), 40);
 
-// The cells of a row, those with one colour as one path: a path each would be most of a frame.
-function cellsOf(fills, { left, cell, y, height }) {
+// All cells of a panel, those of one colour as one path: a path each would be most of a frame.
+function cellsOf(rows, { left, cell, height, id, largest }) {
   const gap = cell > 5 ? 1 : 0;
+  const across = `h${(cell - gap).toFixed(2)}v${height - 6}h${(gap - cell).toFixed(2)}z`;
   const paths = new Map();
-  fills.forEach((fill, t) => {
-    const d =
-      `M${(left + t * cell).toFixed(2)} ${y}h${(cell - gap).toFixed(2)}v${height}` +
-      `h${(gap - cell).toFixed(2)}z`;
-    paths.set(fill, (paths.get(fill) ?? "") + d);
+  rows.forEach(({ pushes, clipped }, i) => {
+    const y = TOP + height * i + 3;
+    pushes.forEach((x, t) => {
+      const fill = clipped[t] ? `url(#${id})` : shade(x, largest);
+      const d = `M${(left + t * cell).toFixed(2)} ${y}${across}`;
+      paths.set(fill, (paths.get(fill) ?? "") + d);
+    });
   });
-  return [...paths].map(([fill, d]) => `<path fill="${fill}" d="${d}"/>`).join("");
+  const drawn = [...paths].map(([fill, d]) => `<path fill="${fill}" d="${d}"/>`);
+  return `<g class="fills">${drawn.join("")}</g>`;
 }
 
 const grip = (kind, s, i, reached) => {
@@ -245,28 +250,18 @@ const grip = (kind, s, i, reached) => {
   });
 };
 
-function panelRow(r, s, i, { width, left, cell, largest, id, height, reached }) {
+function panelRow(r, s, i, { width, left, cell, height, reached, factor }) {
   const y = TOP + height * i;
   const middle = y + height / 2 + 4;
-  const factor = s.relative && r.total ? 100 / r.total : 1;
-  const fills = r.push[i].map((x, t) =>
-    r.clipped[i][t] ? `url(#${id})` : shade(factor * x, largest),
-  );
-  const [row, t] = tokenOf(s);
   const end = left + s.lengths[i] * cell;
   const average = mean(r.push[i]);
   const inside = `y="${y + 2.5}" height="${height - 5}"`;
-  const picked =
-    row === i
-      ? `<rect class="chosen" x="${left + t * cell - 0.5}" width="${cell}" ${inside}/>`
-      : "";
-  return `<g class="row${row === i ? " on" : ""}" data-row="${i}" data-push="${average}"
+  return `<g class="row${tokenOf(s)[0] === i ? " on" : ""}" data-row="${i}" data-push="${average}"
     data-share="${r.share[i]}">
     <rect class="back" x="0" y="${y}" width="${width}" height="${height}"/>
     <g data-grip="reward ${i}">${textAt(left - 8, middle, "end", named(s, i), "")}</g>
-    <g class="cells" data-cells="${s.lengths[i]}" ${grip("cells", s, i, reached)}>
-    ${cellsOf(fills, { left, cell, y: y + 3, height: height - 6 })}
-    <rect class="edge" x="${left}" width="${(end - left).toFixed(2)}" ${inside}/>${picked}</g>
+    <rect class="cells" data-cells="${s.lengths[i]}" x="${left}" width="${(end - left).toFixed(2)}"
+    ${inside} ${grip("cells", s, i, reached)}/>
     <rect class="end" x="${(end + 1).toFixed(1)}" width="6" rx="2" ${inside}
     ${grip("length", s, i, reached)}/>
     ${textAt(width - 64, middle, "end", perToken(factor * average, s.relative), "")}
@@ -280,7 +275,15 @@ function panel(r, s, { width, largest, id, reached }) {
   const columns = columnsOf(Math.max(...lengths));
   const cell = (width - left - 144) / columns;
   const bottom = TOP + height * lengths.length;
-  const size = { width, left, cell, largest, id, height, reached };
+  const factor = s.relative && r.total ? 100 / r.total : 1;
+  const size = { width, left, cell, largest, id, height, reached, factor };
+  const rows = r.push.map((push, i) => ({
+    pushes: push.map((x) => factor * x),
+    clipped: r.clipped[i],
+  }));
+  const [row, t] = tokenOf(s);
+  const chosen = `<rect class="chosen" x="${left + t * cell - 0.5}" width="${cell}"
+    y="${TOP + height * row + 2.5}" height="${height - 5}"/>`;
   const rule = (i) =>
     i > 0 && group[i] !== group[i - 1]
       ? `<path class="rule" d="M0 ${TOP + height * i}h${width}"/>`
@@ -303,6 +306,7 @@ function panel(r, s, { width, largest, id, reached }) {
     ${textAt(width - 64, 14, "end", `${even ? "" : "mean "}push / token`)}
     ${textAt(width - 4, 14, "end", "share")}
     ${lengths.map((_, i) => panelRow(r, s, i, size) + rule(i)).join("")}
+    ${cellsOf(rows, size)}${chosen}
     ${s.compact ? "" : below}</svg>`;
 }
 

@@ -33,7 +33,8 @@ function spreadOf(values, ddof) {
    completion), `parts` (one reward per function, null: does not apply), `given` (an advantage),
    `micro` (its micro-batch). Of each token [i][t]: `logRatio` (log π/π_old, absent: 0), `logRef`
    (log π/π_ref, absent: no KL term), `logSampler` (log π_old/π_sampler), `tokenReward` (null:
-   none), `value`; a `given` advantage may stand here too. `limit` is C. The filters decide
+   none), `value`, `logOld` (log π_old) and `entropy`; a `given` advantage may stand here too.
+   `limit` is C; `rawRewards` are those before any shaping. The filters decide
    `present` (is the row in the batch) and `tokens` (its length, 0 where it left); `members` are
    the rows of each prompt. */
 function batchOf({ filters = [], ...fields }) {
@@ -69,7 +70,11 @@ function perPrompt({ rows, members, group }, values, f) {
   return rows.map((i) => known.get(group[i]));
 }
 
-const FILTERS = { drop_dead_groups: (batch) => perPrompt(batch, batch.rewards, (r) => !isDead(r)) };
+const isLive = (rewards) => !isDead(rewards);
+const FILTERS = {
+  drop_dead_groups: (batch) => perPrompt(batch, batch.rewards, isLive),
+  drop_raw_dead_groups: (batch) => perPrompt(batch, batch.rawRewards, isLive),
+};
 
 function needPeers(batch) {
   if ([...batch.members.values()].some((peers) => peers.length < 2)) {
@@ -78,6 +83,18 @@ function needPeers(batch) {
         "but a prompt has a single one. Give it at least 2, or choose reinforce.",
     );
   }
+}
+
+function needForK(batch, k) {
+  const smallest = Math.min(...[...batch.members.values()].map((peers) => peers.length));
+  need(k <= smallest, "k", k, `at most ${smallest}, the completions of a prompt`);
+}
+
+// C(wrong, k) / C(all, k): the chance that k of all hold no right one.
+function chanceOfNone(wrong, all, k) {
+  let chance = 1;
+  for (let j = 0; j < k; j++) chance *= Math.max(0, wrong - j) / (all - j);
+  return chance;
 }
 
 function centredBy(batch, middle) {
@@ -117,8 +134,9 @@ const rewardsPerToken = ({ rows, tokens, rewards, tokenReward }) =>
     ),
   );
 
-function advantageToGo(batch, values, gamma, lam) {
+function advantageToGo(batch, values, gamma, lamOf) {
   return rewardsPerToken(batch).map((rewards, i) => {
+    const lam = lamOf(rewards.length);
     const advantage = Array(rewards.length);
     let next = 0;
     let ahead = 0;
@@ -144,13 +162,20 @@ const BASELINES = {
   no_baseline: (batch) => batch.rewards,
   given: (batch) => needed(batch, "given"),
   greedy: (batch) => batch.rewards.map((r, i) => r - needed(batch, "greedy")[i]),
-  gae: (batch, { gamma, lam }) => advantageToGo(batch, needed(batch, "value"), gamma, lam),
+  gae: (batch, { gamma, lam }) => advantageToGo(batch, needed(batch, "value"), gamma, () => lam),
+  length_adaptive_gae: (batch, { gamma, alpha }) =>
+    advantageToGo(
+      batch,
+      needed(batch, "value"),
+      gamma,
+      (length) => 1 - 1 / Math.max(1, alpha * length),
+    ),
   return_to_go: (batch, { gamma }) =>
     advantageToGo(
       batch,
       batch.lengths.map((n) => Array(n).fill(0)),
       gamma,
-      1,
+      () => 1,
     ),
   process_supervision(batch, { ddof, eps }) {
     const steps = needed(batch, "tokenReward").map((row, i) => row.slice(0, batch.tokens[i]));
@@ -188,15 +213,26 @@ const BASELINES = {
     const live = sum(perPrompt(batch, batch.rewards, (r) => (isDead(r) ? 0 : 1)));
     return centredBy(batch, mean).map((a) => (a * batch.rows.length) / Math.max(1, live));
   },
+  right_and_wrong: (batch, { positive }) => batch.rewards.map((r) => (r > 0 ? positive : -1)),
+  teacher_log_ratio: (batch) =>
+    needed(batch, "logRef").map((row, i) => row.map((_, t) => -k1(batch, i, t))),
+  pass_at_k_training(batch, { k }) {
+    needForK(batch, k);
+    const advantage = perPrompt(batch, batch.rewards, (r) => {
+      const wrong = r.filter((x) => x <= 0).length;
+      const fail = chanceOfNone(wrong, r.length, k);
+      const spread = Math.sqrt(fail * (1 - fail));
+      const without = chanceOfNone(wrong - 1, r.length - 1, k - 1);
+      return spread > 0 ? [fail / spread, (fail - without) / spread] : [0, 0];
+    });
+    return batch.rewards.map((r, i) => advantage[i][r > 0 ? 0 : 1]);
+  },
   pass_at_k(batch, { k }) {
-    const smallest = Math.min(...[...batch.members.values()].map((peers) => peers.length));
-    need(k <= smallest, "k", k, `at most ${smallest}, the completions of a prompt`);
+    needForK(batch, k);
     const wrong = perPrompt(batch, batch.rewards, (r) => {
       const others = r.length - 1;
       const c = r.filter((x) => x > 0).length;
-      let chance = 1; // that k - 1 of the others hold no right one
-      for (let j = 0; j < k - 1; j++) chance *= Math.max(0, others - c - j) / (others - j);
-      return k * (1 - chance);
+      return k * (1 - chanceOfNone(others - c, others, k - 1));
     });
     return batch.rewards.map((r, i) => (r > 0 ? k : wrong[i]));
   },
@@ -296,8 +332,25 @@ function geometric(logs, A, settings) {
   );
 }
 
-/* (log-ratios of one completion, advantages of its tokens, settings) -> ratio and gate of its
-   tokens: the slope by log π, divided by the advantage. */
+// A detached ratio that is capped, and cut where `outside(t)`.
+const capped = (logs, cap, outside) => {
+  const ratio = logs.map(ratioOf);
+  return { ratio, gate: ratio.map((r, t) => (outside(t) ? 0 : Math.min(r, cap) / r)) };
+};
+// KL of two outcomes, this token or another, from its old and new log-probability.
+const binaryKL = (old, log) => {
+  const p = Math.exp(old);
+  const others = Math.log((1 - p + 1e-8) / (1 - Math.exp(old + log) + 1e-8));
+  return -p * log + (1 - p) * others;
+};
+// One detached weight of the completion.
+const weighed = (logs, gate) => {
+  const ratio = ratioOf(sum(logs));
+  return { ratio: logs.map(() => ratio), gate: logs.map((_, t) => gate(ratio, t)) };
+};
+
+/* (log-ratios of one completion, advantages of its tokens, settings, their old log-probabilities)
+   -> ratio and gate of its tokens: the slope by log π, divided by the advantage. */
 const SURROGATES = {
   reinforce: (logs) => ({ ratio: logs.map(() => 1), gate: logs.map(() => 1) }),
   ppo_clip: (logs, A, settings) =>
@@ -322,6 +375,28 @@ const SURROGATES = {
       const soft = 1 / (1 + Math.exp(-(a > 0 ? tau_pos : tau_neg) * (ratio - 1)));
       return 4 * soft * (1 - soft) * within(log);
     }),
+  importance: (logs, A) => tokenwise(logs, A, (_ratio, _A, log) => within(log)),
+  dppo_tv(logs, A, { delta_low, delta_high, cap }, olds) {
+    const moved = logs.map((log, t) => Math.exp(olds[t] + log) - Math.exp(olds[t]));
+    return capped(logs, cap, (t) => (A[t] > 0 ? moved[t] > delta_high : moved[t] < -delta_low));
+  },
+  dppo_kl: (logs, A, { delta_low, delta_high, cap }, olds) =>
+    capped(logs, cap, (t) => {
+      const distance = binaryKL(olds[t], logs[t]);
+      return A[t] > 0 ? logs[t] > 0 && distance > delta_high : logs[t] < 0 && distance > delta_low;
+    }),
+  vespo: (logs, A, { k_pos, lam_pos, k_neg, lam_neg }) =>
+    weighed(logs, (w, t) => {
+      const [k, lam] = A[t] >= 0 ? [k_pos, lam_pos] : [k_neg, lam_neg];
+      return w ** (k - 1) * Math.exp(lam * (1 - w));
+    }),
+  topr(logs, A, { cap }) {
+    const { ratio } = weighed(logs, () => 1);
+    return {
+      ratio: ratio.map((w, t) => (A[t] < 0 ? w : 1)),
+      gate: ratio.map((w, t) => (A[t] < 0 ? Math.min(w, cap) / w : 1)),
+    };
+  },
 };
 // One ratio speaks for the completion, whose tokens then share their corrections.
 const ONE_RATIO = ["gspo", "gmpo", "sequence_product"];
@@ -349,14 +424,69 @@ const OBJECTIVES = {
 };
 
 const wholeWeight = (logs) => ratioOf(sum(logs));
-// (log π_old/π_sampler of one completion, settings) -> the correction of each token
+const sampled = (f) => (step, settings) =>
+  step.rows.map((i) => f(needed(step, "logSampler")[i], settings));
+
+// What a token adds to the covariance of advantage and log π, over the live tokens.
+function covariances({ logs, advantage, logOld, live }) {
+  const logp = logs.map((row, i) => row.map((log, t) => logOld[i][t] + log));
+  const count = Math.max(1, sum(live.flat()));
+  const over = (x) => sum(x.flatMap((row, i) => row.filter((_, t) => live[i][t]))) / count;
+  const [A, P] = [over(advantage), over(logp)];
+  return logp.map((row, i) =>
+    row.map((x, t) => (live[i][t] ? (advantage[i][t] - A) * (x - P) : 0)),
+  );
+}
+
+// [i][t]: is the value among the `part` largest (at least one) of those that `among` takes?
+function largest(values, { live }, part, among) {
+  const most = Math.max(1, Math.floor(sum(live.flat()) * part));
+  const found = values.flatMap((row, i) =>
+    row.flatMap((x, t) => (live[i][t] && among(x) ? [{ x: Number(x.toFixed(12)), i, t }] : [])),
+  );
+  const chosen = values.map((row) => row.map(() => false));
+  const ranked = found.sort((a, b) => b.x - a.x); // stable: of equal ones the earlier
+  for (const { i, t } of ranked.slice(0, most)) chosen[i][t] = true;
+  return chosen;
+}
+function quantile(values, q) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const at = q * (sorted.length - 1);
+  const below = sorted[Math.floor(at)];
+  return below + (at - Math.floor(at)) * (sorted[Math.ceil(at)] - below);
+}
+
+/* (step, settings) -> the correction of each token [i][t]. A step is a batch with `logs`
+   (log π/π_old), `advantage` and `live` (1: the token is in the batch) of each token. */
 const CORRECTIONS = {
-  truncated_is: (logs, { low, cap }) => logs.map((log) => clamp(ratioOf(log), low ?? 0, cap)),
-  masked_is: (logs, { low, high }) => logs.map(ratioOf).map((w) => (w >= low && w <= high ? w : 0)),
-  sequence_truncated_is: (logs, { cap }) => logs.map(() => Math.min(wholeWeight(logs), cap)),
-  sequence_masked_is(logs, { cap }) {
+  importance_sampling: sampled((logs) => logs.map(ratioOf)),
+  truncated_is: sampled((logs, { low, cap }) =>
+    logs.map((log) => clamp(ratioOf(log), low ?? 0, cap)),
+  ),
+  masked_is: sampled((logs, { low, high }) =>
+    logs.map(ratioOf).map((w) => (w >= low && w <= high ? w : 0)),
+  ),
+  sequence_truncated_is: sampled((logs, { cap }) =>
+    logs.map(() => Math.min(wholeWeight(logs), cap)),
+  ),
+  sequence_masked_is: sampled((logs, { cap }) => {
     const weight = wholeWeight(logs);
     return logs.map(() => (weight <= cap ? weight : 0));
+  }),
+  off_policy_mask: ({ logs, advantage }, { delta }) =>
+    logs.map((row, i) => row.map((_, t) => Number(advantage[i][t] >= 0 || -mean(row) <= delta))),
+  high_entropy(step, { part }) {
+    const entropy = needed(step, "entropy");
+    const { live } = step;
+    const least = quantile(
+      live.flatMap((row, i) => entropy[i].filter((_, t) => row[t])),
+      1 - part,
+    );
+    return live.map((row, i) => row.map((is, t) => Number(is && entropy[i][t] >= least)));
+  },
+  clip_cov(step, { low, high, part }) {
+    const chosen = largest(covariances(step), step, part, (x) => x > low && x < high);
+    return chosen.map((row) => row.map((is) => Number(!is)));
   },
 };
 
@@ -366,8 +496,8 @@ const k3 = (d, cap) => {
 };
 const k3Slope = (d, cap) =>
   within(d) && k3(d) <= (cap ?? Infinity) ? -Math.expm1(clamp(-d, -LIMIT, LIMIT)) : 0;
-/* (log π/π_ref, log π/π_old of one completion, settings) -> the slope of β·KL by log π of each
-   token */
+/* (log π/π_ref, log π/π_old of one completion, settings, its number, the step) -> the slope of
+   β·KL by log π of each token */
 const KL = {
   k1: (refs, _, { beta }) => refs.map(() => beta),
   k2: (refs, _, { beta }) => refs.map((d) => beta * d),
@@ -381,7 +511,14 @@ const KL = {
   },
   k_abs: (refs, _, { beta }) => refs.map((d) => beta * Math.sign(d)),
   k2_gradient: (refs, _, { beta }) => refs.map((d) => beta * d),
+  k2_old: (_, logs, { beta }) => logs.map((log) => beta * log),
+  k2_sequence: (_, logs, { beta }) => logs.map(() => beta * sum(logs)),
+  kl_cov(_, logs, { beta, part }, i, step) {
+    const chosen = largest(covariances(step), step, part, (x) => x > 0)[i];
+    return logs.map((log, t) => beta * Math.sign(log) * chosen[t]);
+  },
 };
+const TO_OLD = ["k2_old", "k2_sequence", "kl_cov"]; // need no reference
 
 // (batch with `advantage` [i][t], settings) -> W of each token of each completion [i]
 const count = (flags) => flags.filter(Boolean).length;
@@ -433,7 +570,7 @@ function pushOf(spec, fields) {
   const shaped = { ...fields };
   for (const choice of spec.rewards)
     Object.assign(shaped, lookup(REWARDS, "reward shaping", choice)(shaped, choice));
-  const batch = batchOf({ ...shaped, filters: spec.filters });
+  const batch = batchOf({ ...shaped, rawRewards: fields.rewards, filters: spec.filters });
   const { rows, lengths, present, rewards, tokenReward } = batch;
   const centred = lookup(BASELINES, "baseline", spec.baseline)(batch, spec.baseline);
   const scaled = lookup(SCALES, "scale", spec.scale)(centred, batch, spec.scale);
@@ -449,9 +586,12 @@ function pushOf(spec, fields) {
   };
   const W = weights(spec.aggregation);
   const surrogate = lookup(SURROGATES, "surrogate", spec.surrogate);
-  const factors = rows.map((i) => surrogate(logs[i], advantage[i], spec.surrogate));
-  const correction = rows.map((i) => correctionOf(spec, batch, i));
-  const kl = klOf(spec, batch, logs, spec.kl_aggregation ? weights(spec.kl_aggregation) : W);
+  const step = { ...batch, logs, advantage, live: perToken((i) => Number(present[i])) };
+  const factors = rows.map((i) =>
+    surrogate(logs[i], advantage[i], spec.surrogate, batch.logOld?.[i]),
+  );
+  const correction = correctionOf(spec, step);
+  const kl = klOf(spec, step, spec.kl_aggregation ? weights(spec.kl_aggregation) : W);
   const push = perToken((i, t) => {
     const { ratio, gate } = factors[i];
     return advantage[i][t] * W[i] * ratio[t] * gate[t] * correction[i][t] + kl[i][t];
@@ -474,20 +614,25 @@ function pushOf(spec, fields) {
   };
 }
 
-function correctionOf(spec, batch, i) {
-  if (!spec.correction || !batch.present[i]) return Array(batch.lengths[i]).fill(1);
-  const correct = lookup(CORRECTIONS, "correction", spec.correction);
-  const own = correct(needed(batch, "logSampler")[i], spec.correction);
-  return ONE_RATIO.includes(spec.surrogate.name) ? own.map(() => mean(own)) : own;
+function correctionOf(spec, step) {
+  const { rows, lengths, present } = step;
+  const none = (i) => Array(lengths[i]).fill(1);
+  if (!spec.correction) return rows.map(none);
+  const own = lookup(CORRECTIONS, "correction", spec.correction)(step, spec.correction);
+  const mixed = ONE_RATIO.includes(spec.surrogate.name);
+  const shared = own.map((row) => (mixed ? row.map(() => mean(row)) : row));
+  return rows.map((i) => (present[i] ? shared[i] : none(i)));
 }
 
-// -W_kl · slope; nothing without a reference.
-function klOf(spec, { rows, lengths, present, logRef }, logs, W) {
-  if (!spec.kl || !logRef) return lengths.map((n) => Array(n).fill(0));
+// -W_kl · slope; nothing without the reference that it needs.
+function klOf(spec, step, W) {
+  const { rows, lengths, present, logRef, logs } = step;
+  if (!spec.kl || (!logRef && !TO_OLD.includes(spec.kl.name)))
+    return lengths.map((n) => Array(n).fill(0));
   const slope = lookup(KL, "KL term", spec.kl);
   return rows.map((i) =>
     present[i]
-      ? slope(logRef[i], logs[i], spec.kl).map((x) => -W[i] * x)
+      ? slope(logRef?.[i], logs[i], spec.kl, i, step).map((x) => -W[i] * x)
       : Array(lengths[i]).fill(0),
   );
 }

@@ -50,6 +50,7 @@ const PER_TOKEN = {
   new: 0.2,
   ref: 0.2,
   sampler: 0.2,
+  entropy: 1,
   value: 0.5,
   given: 1,
   step_rewards: null,
@@ -79,6 +80,8 @@ function fieldsOf(s, needs) {
     logRatio: logs("new", "old"),
     logRef: asked("ref", () => logs("new", "ref")),
     logSampler: asked("sampler", () => logs("old", "sampler")),
+    logOld: s.old.map((row) => row.map(Math.log)),
+    entropy: asked("entropy", () => s.entropy),
     greedy: asked("greedy", () => s.greedy),
     parts: asked("parts", () => s.parts),
     given: asked("given", () => s.given),
@@ -246,6 +249,15 @@ const BASELINE_STEPS = {
       .join("; "),
     say: "Each reward function has a mean of its own, so that no reward drowns another.",
   }),
+  length_adaptive_gae: (c) => BASELINE_STEPS.gae(c),
+  pass_at_k_training: ({ peers, spec }) => ({
+    math:
+      `c = ${peers.filter((x) => x > 0).length} right of G = ${peers.length}, ` +
+      `k = ${spec.baseline.k}`,
+    say:
+      "The recipe looks at every set of k answers to the question. A set is right if one of its " +
+      "answers is.",
+  }),
   pass_at_k: ({ peers }) => ({
     math: `c = ${peers.filter((x) => x > 0).length} right of G = ${peers.length}`,
     say:
@@ -392,6 +404,36 @@ const ADVANTAGE_STEPS = {
       `The advantage comes from outside, from a value model for example. ` +
       `${direction(A, `token ${t + 1} of ${who}`)}`,
   }),
+  right_and_wrong: ({ spec, A, who, at, rewards }) => ({
+    math: `A = ${at(rewards) > 0 ? `λ = ${number(spec.baseline.positive)}` : "−1"}`,
+    say:
+      `Answers are not compared. A right one counts ${number(spec.baseline.positive)}, a wrong ` +
+      `one −1. ${direction(A, `every token of ${who}`)}`,
+  }),
+  teacher_log_ratio: ({ s, i, t, A, who }) => ({
+    math:
+      `A = log(π_teacher/π_old) = log(${digits(s.ref[i][t])}/${digits(s.old[i][t])}) = ` +
+      `${digits(A)}`,
+    say:
+      "A token is good where the teacher (the reference policy) finds it more likely than the " +
+      `policy did. ${direction(A, `token ${t + 1} of ${who}`)}`,
+  }),
+  pass_at_k_training: ({ A, who }) => ({
+    math: `A = ${digits(A)}`,
+    say:
+      "The advantage is the mean over all sets of k that hold this answer, each set centred and " +
+      `divided by the standard deviation of the sets. ${direction(A, `every token of ${who}`)}`,
+  }),
+  length_adaptive_gae: (c) =>
+    ADVANTAGE_STEPS.gae({
+      ...c,
+      spec: {
+        baseline: {
+          gamma: c.spec.baseline.gamma,
+          lam: 1 - 1 / Math.max(1, c.spec.baseline.alpha * c.length),
+        },
+      },
+    }),
   gae({ spec, at, centred, advantage, i, t, length, s, rewards, A, who }) {
     const { gamma, lam } = spec.baseline;
     const ahead = t + 1 < length ? advantage[i][t + 1] : 0;
@@ -460,6 +502,14 @@ const RATIO_STEPS = {
     math: `ρ_i = ${productText(c)} = ${digits(c.at(c.ratio))}`,
     say: "There is one ratio for the whole answer: the product of its token ratios.",
   }),
+  vespo: (c) => ({
+    math: `w = ${productText(c)} = ${digits(c.at(c.ratio))}`,
+    say: "There is one ratio for the whole answer: the product of its token ratios.",
+  }),
+  topr: (c) =>
+    c.A < 0
+      ? RATIO_STEPS.vespo(c)
+      : { math: "w = 1", say: "A good answer is pushed up without a ratio." },
   gmpo(c) {
     const [before, after] = logSettings(c.spec.surrogate, c.A);
     const terms = ratios(c).map((x) => `${before}${digits(x)}${after}`);
@@ -550,7 +600,46 @@ function tokenGate(c) {
       : text,
   };
 }
+const CUT = {
+  true:
+    "The token is outside the trust region and the push leads further out: it gets no " +
+    "gradient.",
+  false:
+    "The token is inside the trust region, or the push leads back into it: it keeps its gradient.",
+};
 const GATE_STEPS = {
+  importance: () => ({ math: "g = 1", say: "There is no clip: every token keeps its gradient." }),
+  dppo_tv(c) {
+    const [now, before] = oldAndNew(c);
+    const { delta_low, delta_high } = c.spec.surrogate;
+    const moved = digits(c.s.new[c.i][c.t] - c.s.old[c.i][c.t]);
+    const bound = c.A > 0 ? `at most ${number(delta_high)}` : `at least −${number(delta_low)}`;
+    return {
+      math: `π_new − π_old = ${now} − ${before} = ${moved} (${bound}), g = ${digits(c.at(c.gate))}`,
+      say: CUT[c.at(c.gate) === 0],
+    };
+  },
+  dppo_kl: (c) => ({
+    math: `g = ${digits(c.at(c.gate))}`,
+    say: CUT[c.at(c.gate) === 0],
+  }),
+  vespo(c) {
+    const { k_pos, lam_pos, k_neg, lam_neg } = c.spec.surrogate;
+    const [k, lam] = c.A >= 0 ? [k_pos, lam_pos] : [k_neg, lam_neg];
+    const w = digits(c.at(c.ratio));
+    return {
+      math: `g = ${w}^(${number(k)} − 1) · e^(${number(lam)}·(1 − ${w})) = ${digits(c.at(c.gate))}`,
+      say: "The weight is 1 where the answer is as likely as it was and fades on both sides.",
+    };
+  },
+  topr: (c) => ({
+    math: `g = min(w, ${number(c.spec.surrogate.cap)})/w = ${digits(c.at(c.gate))}`,
+    say:
+      c.A < 0
+        ? "A bad answer that has become less likely is pushed down less; the ratio is never " +
+          `above ${number(c.spec.surrogate.cap)}.`
+        : "A good answer keeps its gradient, whatever its ratio.",
+  }),
   gspo: wholeGate,
   gspo_token: wholeGate,
   sequence_product: wholeGate,
@@ -654,7 +743,13 @@ const otherW = () => ["", "This is the weight that the aggregation gives to the 
 function pullOf({ spec, s, i, t }) {
   const now = digits(s.new[i][t]);
   const ref = digits(s.ref[i][t]);
-  return { k1: "1", k2: `log(${now}/${ref})`, k3: `(1 − ${ref}/${now})` }[spec.kl.name];
+  const old = digits(s.old[i][t]);
+  return {
+    k1: "1",
+    k2: `log(${now}/${ref})`,
+    k3: `(1 − ${ref}/${now})`,
+    k2_old: `log(${now}/${old})`,
+  }[spec.kl.name];
 }
 const factorsOf = (c) => [
   ["A", c.A],
@@ -684,6 +779,34 @@ const leftOut = ({ who }) => ({
     `reward.`,
 });
 
+const samplerWeight = (c) => ({
+  math:
+    `c = ${digits(c.at(c.correction))}, from π_old/π_sampler = ` +
+    `${digits(c.s.old[c.i][c.t])}/${digits(c.s.sampler[c.i][c.t])}`,
+  say:
+    "The policy that sampled the answers gave other probabilities (an older one, or another " +
+    "engine); this factor makes up for it.",
+});
+const keptOr = (c, why) => ({
+  math: `c = ${digits(c.at(c.correction))}`,
+  say: `${c.at(c.correction) === 0 ? "The token is left out" : "The token stays"}: ${why}`,
+});
+const SELECTIONS = {
+  high_entropy: (c) =>
+    keptOr(
+      c,
+      `only the part ${number(c.spec.correction.part)} of the tokens with the highest ` +
+        `entropy learn; this one has ${digits(c.s.entropy[c.i][c.t])}.`,
+    ),
+  off_policy_mask: (c) =>
+    keptOr(
+      c,
+      "a bad answer that has become much less likely than it was is left out; good ones stay.",
+    ),
+  clip_cov: (c) =>
+    keptOr(c, "the few tokens whose push would make the policy certain fastest get no gradient."),
+};
+
 const STEPS = {
   reward: (c) => (REWARD_STEPS[c.spec.baseline.name] ?? plainReward)(c),
   shaping: (c) => (SHAPING_STEPS[c.spec.rewards[0].name] ?? otherShaping)(c),
@@ -696,14 +819,7 @@ const STEPS = {
   advantage: (c) => (ADVANTAGE_STEPS[c.spec.baseline.name] ?? scaledAdvantage)(c),
   ratio: (c) => (c.taken ? (RATIO_STEPS[c.spec.surrogate.name] ?? tokenRatio)(c) : leftOut(c)),
   gate: (c) => (c.taken ? (GATE_STEPS[c.spec.surrogate.name] ?? tokenGate)(c) : leftOut(c)),
-  correction: (c) => ({
-    math:
-      `c = ${digits(c.at(c.correction))}, from π_old/π_sampler = ` +
-      `${digits(c.s.old[c.i][c.t])}/${digits(c.s.sampler[c.i][c.t])}`,
-    say:
-      "The engine that sampled the answers gave slightly other probabilities; this factor " +
-      "makes up for it.",
-  }),
+  correction: (c) => (SELECTIONS[c.spec.correction.name] ?? samplerWeight)(c),
   W(c) {
     if (!c.taken) return leftOut(c);
     const [text, say] = (W_STEPS[c.spec.aggregation.name] ?? otherW)(c);
@@ -712,14 +828,21 @@ const STEPS = {
   kl(c) {
     const pull = pullOf(c);
     const x = c.at(c.kl);
+    const [what, policy] = {
+      k2_old: ["token", "old"],
+      k2_sequence: ["answer", "old"],
+      kl_cov: ["token", "old"],
+    }[c.spec.kl.name] ?? ["token", "reference"];
     const where = {
       1:
-        "The token is less likely than under the reference policy, so this term pushes it up, " +
+        `The ${what} is less likely than under the ${policy} policy: this term pushes it up, ` +
         "back to it.",
       "-1":
-        "The token is more likely than under the reference policy, so this term pushes it " +
+        `The ${what} is more likely than under the ${policy} policy: this term pushes it ` +
         "down, back to it.",
-      0: "The token is as likely as under the reference policy, so this term does nothing.",
+      0:
+        `This term does nothing: the ${what} is as likely as under the ${policy} policy, or the ` +
+        "term does not reach it.",
     };
     const numbers = pull ? `−${digits(c.at(c.W))} · ${number(c.spec.kl.beta)} · ${pull} = ` : "";
     return { math: `KL = ${numbers}${digits(x)}`, say: where[Math.sign(x)] };
@@ -926,30 +1049,36 @@ const CELL_WORDS = {
   share: "the share of the step",
 };
 
-function panel(r, s, stage, largest) {
+// The parts of a panel that stay while its recipe stays; `fill` writes the others at each step.
+function panel(r) {
   const head =
-    `<h4>${escaped(r.spec.label)} <span ` + `class="soft">${escaped(r.spec.title)}</span></h4>`;
-  if (r.error)
-    return (
-      `<section data-recipe="${escaped(r.name)}">${head}<p class="message" ` +
-      `role="alert">${escaped(r.error)}</p></section>`
-    );
+    `<h4>${escaped(r.spec.label)} <span class="soft">` + `${escaped(r.spec.title)}</span></h4>`;
+  const body = r.error
+    ? `<p class="message" role="alert">${escaped(r.error)}</p>`
+    : `<div class="formulas"><div class="formula push">${r.spec.formula}</div>
+    <div class="formula stage"></div></div><p class="soft where"></p><p class="numbers"></p>
+    <p class="say"></p><p class="soft shows"></p><div class="strip"></div>`;
+  return `<section data-recipe="${escaped(r.name)}">${head}${body}</section>`;
+}
+
+function fill(section, r, s, stage, largest) {
   const { formula, where, math, say } = stageText(r, s, stage);
   const shows = CELL_WORDS[stage]
     ? `Each box is a token. Its number is ${CELL_WORDS[stage]}; its colour is the push so far: ` +
       `orange up, purple down.`
     : "Each box is a token. It fills in from the advantage on.";
-  return `<section data-recipe="${escaped(r.name)}">${head}
-    <div class="formulas"><div class="formula push">${r.spec.formula}</div>
-    <div class="formula stage">${stage === "push" ? "" : formula}</div></div>
-    <p class="soft where">${where}</p>
-    <p class="numbers">${escaped(math)}</p><p class="say">${escaped(say)}</p>
-    <p class="soft shows">${shows}</p><div class="strip">${strip(
-      r,
-      s,
-      stage,
-      largest,
-    )}</div></section>`;
+  const html = {
+    ".formula.stage": stage === "push" ? "" : formula,
+    ".where": where,
+    ".numbers": escaped(math),
+    ".say": escaped(say),
+    ".shows": shows,
+    ".strip": strip(r, s, stage, largest),
+  };
+  Object.entries(html).forEach(([part, text]) => {
+    section.querySelector(part).innerHTML = text;
+  });
+  light(section, stage);
 }
 
 // Switches the factors of the push formula: lit, reached, or ahead.
@@ -958,6 +1087,7 @@ function light(section, stage) {
   section.querySelectorAll(".formula.push .factor").forEach((node) => {
     const factor = FACTORS.find((name) => node.classList.contains(name));
     const state = reached(stage, factor) ? "reached" : "ahead";
+    node.classList.remove("lit", "reached", "ahead");
     node.classList.add(factor === now ? "lit" : state);
   });
   section.querySelectorAll(".formula.stage .factor").forEach((node) => {
@@ -975,11 +1105,16 @@ function draw(root, s, results) {
     ),
   );
   const picture = root.querySelector(".picture");
-  const late = reached(stage, "advantage") ? " late" : "";
-  const two = results.length > 1 ? " two" : "";
-  picture.innerHTML = `<div class="panels${two}${late}" style="--count: ${results.length}">
-    ${results.map((r) => panel(r, s, stage, largest)).join("")}</div>`;
-  picture.querySelectorAll("section").forEach((section) => light(section, stage));
+  const shape = JSON.stringify(results.map((r) => [r.name, r.error]));
+  if (picture.dataset.shape !== shape || !picture.firstChild)
+    picture.innerHTML = `<div class="panels" style="--count: ${results.length}">
+      ${results.map(panel).join("")}</div>`;
+  picture.dataset.shape = shape;
+  picture.firstChild.classList.toggle("late", reached(stage, "advantage"));
+  picture.firstChild.classList.toggle("two", results.length > 1);
+  picture.querySelectorAll("section").forEach((section, k) => {
+    if (!results[k].error) fill(section, results[k], s, stage, largest);
+  });
   const keys = stagesOf(s);
   root.querySelectorAll('[data-key="stage"]').forEach((button) => {
     button.hidden = !keys.includes(button.dataset.index);
@@ -1064,6 +1199,14 @@ const tokenRow =
     undefined,
     PROBABILITY,
     "sampler",
+  )}
+  ${numberOf(
+    "entropy",
+    "entropy (nats)",
+    "entropy of the policy at the token",
+    undefined,
+    'min="0" step="0.1"',
+    "entropy",
   )}
   ${numberOf(
     "value",
@@ -1195,6 +1338,7 @@ const changes = {
   new: probability("new", "new probability"),
   ref: probability("ref", "reference probability"),
   sampler: probability("sampler", "sampler's probability"),
+  entropy: perToken("entropy", "entropy"),
   value: perToken("value", "value"),
   given: perToken("given", "advantage"),
   step_rewards: perToken("step_rewards", "step reward", true),
