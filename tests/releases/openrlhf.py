@@ -383,13 +383,10 @@ def float64_on_the_cpu() -> Iterator[None]:
     real = torch.Tensor.to
 
     def to(self: Tensor, *a: Any, **k: Any) -> Tensor:
-        where = (*a, *k.values())
-        return (
-            self
-            if {"cuda", "cpu", torch.float32}
-            & {x for x in where if isinstance(x, (str, torch.dtype))}
-            else real(self, *a, **k)
-        )
+        named = {x for x in (*a, *k.values()) if isinstance(x, (str, torch.dtype))}
+        if torch.float32 in named:
+            return self.double()
+        return self if named & {"cuda", "cpu"} else real(self, *a, **k)
 
     with (
         mock.patch.object(torch.Tensor, "to", to),

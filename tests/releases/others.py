@@ -7,6 +7,7 @@ repeated here beside its place.
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace as Box
 from typing import Any
 from unittest.mock import MagicMock
@@ -94,8 +95,8 @@ def skyrl(
         else {"index": rollouts.group.numpy()}
     )
     advantage, _ = code[estimator](
-        at_the_end(rollouts),
-        mask,
+        token_level_rewards=at_the_end(rollouts),
+        response_mask=mask,
         gamma=values["gamma"],
         grpo_norm_by_std=values["grpo_norm_by_std"],
         **more,
@@ -185,13 +186,14 @@ def oat(
                 **values,
                 "train_batch_size_per_device": int((micro_batch == 0).sum()),
                 "temperature": 1.0,
-                "kl_penalty_coef": values["kl_penalty_coef"],
+                "num_samples": size_of(rollouts),
             }
         )
     )
     losses: list[Tensor] = []
     learner.strategy.backward = lambda loss, *a: losses.append(loss)
-    learner.strategy.grad_acc_step = 10**9
+    learner.strategy.grad_acc_step = 1
+    learner.strategy.get_gradient_norm = lambda model: 0.0
     learner.ref_model = "reference" if values["beta"] or values["kl_penalty_coef"] else None
     learner.compute_monte_carlo_advantages = lambda *a: code["compute_monte_carlo_advantages"](
         learner, *a
@@ -206,7 +208,7 @@ def oat(
         [torch.zeros_like(rollouts.mask[:, :1]), rollouts.mask], dim=1
     )
 
-    def logps(model: Any, input_ids: Tensor, **k: Any) -> tuple[Tensor, Tensor]:
+    def logps(model: Any, input_ids: Tensor, *a: Any, **k: Any) -> tuple[Tensor, Tensor]:
         source = (
             rollouts.ref_logp
             if model == "reference"
@@ -221,19 +223,24 @@ def oat(
     learner.get_batch_logps = logps
     width = rollouts.mask.shape[1] + 1
     rows = torch.arange(len(rollouts.mask))
-    code["learning_step"](
-        learner,
-        {
-            "input_ids": rows[:, None].expand(-1, width).contiguous(),
-            "attention_mask": torch.ones(len(rows), width, dtype=torch.long),
-            "rewards": [[float(r)] for r in rollouts.reward],
-            "prompt_ids_lens": [1] * len(rows),
-            "action_logprobs": [
-                lp[m].tolist() for lp, m in zip(rollouts.sampler_logp, rollouts.mask, strict=True)
-            ],
-            "loss_masks": [1.0 - float(values["ignore_no_eos"] and t) for t in rollouts.truncated],
-        },
-    )
+    # With reinforce_update 0.2.4 stops with this error after the step, when it logs.
+    with contextlib.suppress(ZeroDivisionError):
+        code["learning_step"](
+            learner,
+            {
+                "input_ids": rows[:, None].expand(-1, width).contiguous(),
+                "attention_mask": torch.ones(len(rows), width, dtype=torch.long),
+                "rewards": [[float(r)] for r in rollouts.reward],
+                "prompt_ids_lens": [1] * len(rows),
+                "action_logprobs": [
+                    lp[m].tolist()
+                    for lp, m in zip(rollouts.sampler_logp, rollouts.mask, strict=True)
+                ],
+                "loss_masks": [
+                    1.0 - float(values["ignore_no_eos"] and t) for t in rollouts.truncated
+                ],
+            },
+        )
     return torch.stack(losses).mean()
 
 
@@ -244,6 +251,7 @@ def on_the_cpu() -> Any:
     stand_in.cuda = MagicMock()
     stand_in.cuda.current_device = lambda: "cpu"
     stand_in.no_grad = torch.no_grad
+    stand_in.full_like = torch.full_like
     return stand_in
 
 
@@ -273,6 +281,7 @@ def nemo_rl(
     )
     given = {
         "LossFunction": object,
+        "LossInputType": MagicMock(),
         "masked_mean": utils["masked_mean"],
         "calculate_kl": utils["calculate_kl"],
     }
@@ -339,7 +348,7 @@ PLACES = {
     "miles": (
         "miles/backends/training_utils/loss_hub/math_utils.py",
         "miles/backends/training_utils/loss_hub/corrections.py",
-        "miles/ray/rollout/rollout_data_conversion.py",
+        "miles/ray/rollout/train_data_conversion.py",
     ),
 }
 
@@ -410,14 +419,23 @@ def group_normalised(release: str, who: str, values: Values, rollouts: Rollouts)
         rollout_batch_size=len(rollouts.group) // size_of(rollouts),
         custom_reward_post_process_path=None,
     )
-    samples = [Box(get_reward_value=lambda a, r=float(r): r) for r in rollouts.reward]
+    samples = [
+        Box(get_reward_value=lambda a, r=float(r): r, group_index=int(g), rollout_id=i, index=i)
+        for i, (r, g) in enumerate(zip(rollouts.reward, rollouts.group, strict=True))
+    ]
     if who == "slime":
         code = taken(release, PLACES[who][2], "RolloutManager._post_process_rewards")
         _, rewards = code["_post_process_rewards"](
             Box(args=args, custom_reward_post_process_func=None), samples
         )
     else:
-        code = taken(release, PLACES[who][2], "_post_process_rewards")
+        code = taken(
+            release,
+            PLACES[who][2],
+            "_post_process_rewards",
+            "_normalize_rewards_by_rollout",
+            "_reward_group_segments",
+        )
         _, rewards = code["_post_process_rewards"](args, samples, None)
     return torch.tensor(rewards, dtype=torch.float64)
 
@@ -447,6 +465,10 @@ def open_instruct(
     if values["advantage_normalization_type"] == "standard":
         advantage = advantage / (scores.std(axis=1, keepdims=True) + 1e-8)
     each = torch.as_tensor(advantage).reshape(-1, 1).expand_as(leaf)
+    mask = rollouts.mask
+    if values["filter_zero_std_samples"]:  # data_loader.py:815
+        live = (scores.std(axis=1) != 0).repeat(size_of(rollouts))
+        mask = mask & torch.as_tensor(live)[:, None]
     config = Box(
         loss_fn=values["loss_fn"],
         clip_lower=values["clip_lower"],
@@ -461,26 +483,18 @@ def open_instruct(
         rho_mask_tv_divergence=False,
     )
     rho = code["compute_rho_correction"](
-        rollouts.old_logp,
-        rollouts.sampler_logp,
-        rollouts.mask,
-        config,
-        *([each] if takes(code["compute_rho_correction"], 5) else []),
+        rollouts.old_logp, rollouts.sampler_logp, mask, each, config
     )
     reference = rollouts.ref_logp if values["beta"] else None
     loss, _, kl = code["compute_grpo_loss"](
         leaf, (leaf - rollouts.old_logp).exp(), each, reference, config, rho.weights
     )
-    per_token = (loss + values["beta"] * kl) * rollouts.mask
+    per_token = (loss + values["beta"] * kl) * mask
     # grpo_fast.py:651-724: divided by the tokens of the accumulation group, or by the number
     denominator = (
-        rollouts.mask.sum() if values["loss_denominator"] == "token" else values["loss_denominator"]
+        mask.sum() if values["loss_denominator"] == "token" else values["loss_denominator"]
     )
     return per_token.sum() / denominator
-
-
-def takes(function: Any, count: int) -> bool:
-    return function.__code__.co_argcount >= count
 
 
 def rlhf_book(
@@ -661,7 +675,7 @@ def roll(
         worker.strategy.op_compute_log_probs = lambda rows=rows, **k: leaf[rows]
         worker.strategy.op_compute_entropy = lambda rows=rows, **k: torch.zeros_like(leaf[rows])
         batch = {
-            "response_mask": shifted(mask[rows]), "final_response_mask": shifted(mask[rows]), "ref_log_probs": rollouts.ref_logp[rows],
+            "response_mask": shifted(mask[rows]), "final_response_mask": mask[rows], "ref_log_probs": rollouts.ref_logp[rows],
             "advantages": data.batch["advantages"][rows], "old_log_probs": rollouts.old_logp[rows], "input_ids": None, "train_infer_is_weight": torch.ones_like(leaf[rows]),
         }  # fmt: skip
         one = Box(
@@ -787,8 +801,8 @@ def ms_swift(
         loss_type=values["loss_type"], beta=values["beta"], kl_in_reward=in_reward, epsilon_low=values["epsilon"], epsilon_high=high, tau_pos=values["tau_pos"], tau_neg=values["tau_neg"],
         importance_sampling_level=values["importance_sampling_level"], overlong_filter=values["overlong_filter"], max_completion_length=values["max_completion_length"], compute_entropy=False,
         rollout_importance_sampling_mode=values["is_mode"], rollout_importance_sampling_threshold=values["is_threshold"], disable_rollout_importance_sampling=values["is_mode"] is None, log_rollout_offpolicy_metrics=False,
-        off_policy_sequence_mask_delta=None, sdar_loss_coef=0.0, _has_teacher=False, model_accepts_loss_kwargs=False, compute_loss_func=None, current_gradient_accumulation_steps=len(parts),
-        args=Box(delta=values["delta"], top_entropy_quantile=1.0, log_entropy=False), accelerator=MagicMock(num_processes=1),
+        off_policy_sequence_mask_delta=None, sdar_loss_coef=0.0, chord_sft_iterator=None, _has_teacher=False, model_accepts_loss_kwargs=False, compute_loss_func=None, current_gradient_accumulation_steps=len(parts),
+        args=Box(gradient_accumulation_steps=len(parts), delta=values["delta"], top_entropy_quantile=1.0, log_entropy=False), accelerator=MagicMock(num_processes=1),
     )  # fmt: skip
     trainer.model.training = True
     for name in names[2:]:
@@ -821,7 +835,9 @@ def unsloth(
         advantage = advantage / (rewards.std(dim=1, keepdim=True) + 1e-4)
     if values["loss_type"] != "dr_grpo" and values["scale_rewards"] == "batch":
         advantage = advantage / (rewards.std() + 1e-4)
-    mask = rollouts.mask & ~(rollouts.truncated[:, None] & values["mask_truncated_completions"])
+    mask = rollouts.mask & ~(
+        rollouts.truncated[:, None] & bool(values["mask_truncated_completions"])
+    )
     parts = slices(micro_batch)
     beta = (
         values["beta"]

@@ -9,12 +9,15 @@ import ast
 import builtins
 import importlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
+# functions import their loggers when they are called
+sys.modules.setdefault("loguru", MagicMock())
 SOURCES = Path(os.environ.get("GRPO_EDU_RELEASES", Path(__file__).parent / "sources"))
 REAL = (
     "torch",
@@ -55,7 +58,7 @@ def source(release: str, file: str) -> Path:
 def taken(release: str, file: str, *names: str, **given: Any) -> Scope:
     """The named functions, classes or constants of a file, executed; a method as ``Class.method``."""
     tree = ast.parse(source(release, file).read_text(encoding="utf-8"))
-    scope = Scope({"__name__": "taken", **imports(tree), **given})
+    scope = Scope({"__name__": __name__, **imports(tree), **given})
     nodes = [node for name in names for node in nodes_named(tree, name)]
     module = ast.parse("from __future__ import annotations")
     module.body += [without_annotations(node) for node in nodes]
