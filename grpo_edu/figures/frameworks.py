@@ -9,7 +9,16 @@ from ..frameworks.effective import effective_table
 from ..plots.style import DOWN, GREY, UP, WIDTH, ink, new_figure, quiet, tint
 from .registry import figure
 
-WRITTEN = {"trl": "TRL", "openrlhf": "OpenRLHF", "nemo_rl": "NeMo-RL", "skyrl": "SkyRL"}
+WRITTEN = {
+    "areal": "AReaL",
+    "easyr1": "EasyR1",
+    "nemo_rl": "NeMo-RL",
+    "openrlhf": "OpenRLHF",
+    "roll": "ROLL",
+    "skyrl": "SkyRL",
+    "trl": "TRL",
+    "unsloth": "Unsloth",
+}
 
 
 @figure(

@@ -24,7 +24,15 @@ FAMILY = {
 }
 # the paper's token mean is per prompt; frameworks take it over the step, under the same name
 AS_RUN = ("dapo", "cispo")
-UNNAMED = ("dapo(step)",)  # a token mean with a clip alone is not worth the name
+# not worth the name: a token mean with a clip alone; what a correction or a KL term makes, on which
+# recipes are not compared
+BY_CORRECTION_OR_KL = tuple(
+    name
+    for name, recipe in RECIPES.items()
+    if recipe.correction is not None
+    or (recipe.kl is not None and "ref_logp" not in axes.inputs_of(recipe.kl))
+)
+UNNAMED = ("dapo(step)", *BY_CORRECTION_OR_KL)
 TARGETS = {
     **RECIPES,
     **{name: RECIPES[name].but(name, aggregation=step_token_mean) for name in AS_RUN},

@@ -116,7 +116,13 @@ def _gap_ends(axis: Axes, ends: pd.DataFrame) -> None:
                 axis.plot(row["mean"], y, marker, markersize=7, **style)
         part = ends.loc[ends["arm"] == arm, "gap"]
         text = f"{part.mean():.1f}".replace("-", "−")
-        axis.text(float(ends["gap"].to_numpy().max()) + 2, place, text, va="center", color=_arm(arm).colour)
+        axis.text(
+            float(ends["gap"].to_numpy().max()) + 2,
+            place,
+            text,
+            va="center",
+            color=_arm(arm).colour,
+        )
     rule(axis, vertical=True)
     heading = "by how many tokens wrong answers are longer at the end: every run, mean at the right"
     axis.set(title=heading, xlabel=f"tokens, mean of the last {LAST} steps")

@@ -51,7 +51,7 @@ def source(release: str, file: str) -> Path:
     """A file of a release such as ``openrlhf-0.6.4``; the test skips where it was not fetched."""
     path = SOURCES / release / file
     if not path.exists():
-        pytest.skip(f"{release} is not here: run `python tests/releases/fetch.py` first")
+        pytest.skip(f"{release} is not here: unpack it there, or set GRPO_EDU_RELEASES")
     return path
 
 
